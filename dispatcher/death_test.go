@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // An instance dies while it runs an attempt. The attempt is lost, and the job's policy retries it on another instance.
@@ -262,7 +264,8 @@ func TestStartDeadline(t *testing.T) {
 	w.join("other", func(p *puppet) { p.handlers = []string{"other"} })
 	second := func(s *domain.JobSpec) { s.StartDeadline = domain.Duration(time.Second) }
 	short, long := w.trigger(w.job("short", second)), w.trigger(w.job("long"))
-	if r := w.becomes(short, "failed/no_executor"); r.Attempt != 1 || r.Message != "no instance of group g that offers echo took it within 1s" {
+	if r := w.becomes(short, "failed/no_executor"); r.Attempt != 1 || r.Message != "no instance of group g that offers echo took it within 1s" ||
+		!slices.Equal(r.codes(), []explain.Code{explain.NotTaken}) {
 		t.Errorf("run %+v", r)
 	}
 	if r := w.run(long); r.State != "queued" || r.Waiting == "" {
@@ -289,7 +292,9 @@ func TestTimeoutGrace(t *testing.T) {
 	id := w.trigger(w.job("j", limited))
 	a.got(id, 1)
 	w.exec(`UPDATE runs_live SET give_up_at = now() - interval '1 s' WHERE id = $1`, id)
-	w.becomes(id, "failed/timeout")
+	if r := w.becomes(id, "failed/timeout"); !slices.Equal(r.codes(), []explain.Code{explain.NoReport}) {
+		t.Errorf("run %+v", r)
+	}
 	w.eventually("the instance receives the kill", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -1,11 +1,13 @@
 package dispatcher
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Offers rely on a heartbeat that was known before the transaction that bound them. That holds if newer heartbeats
@@ -103,7 +105,7 @@ func TestEndedBefore(t *testing.T) {
 			w := newWorld(t, option{})
 			w.join("a", func(p *puppet) { p.ended = tt.outcome })
 			id := w.trigger(w.job("j"))
-			if r := w.becomes(id, tt.state); r.Attempt != 1 || r.Message == "" {
+			if r := w.becomes(id, tt.state); r.Attempt != 1 || !slices.Equal(r.codes(), []explain.Code{explain.OutputLost}) {
 				t.Errorf("run %+v", r)
 			}
 		})

@@ -1,7 +1,7 @@
 package dispatcher
 
 import (
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func (w *world) kill(id domain.RunID) {
@@ -101,7 +102,7 @@ func TestKillRunning(t *testing.T) {
 		}
 		a.report(o, end.outcome)
 		r := w.becomes(id, end.want)
-		if r.Attempt != 1 || strings.HasPrefix(r.Message, "killed by test") != (r.Reason == "killed") {
+		if r.Attempt != 1 || slices.Contains(r.codes(), explain.KilledBy) != (r.Reason == "killed") {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

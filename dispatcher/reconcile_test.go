@@ -1,11 +1,13 @@
 package dispatcher
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Each case breaks one step. The reconciler for it must repair the step and count that under its own kind. Nothing else
@@ -53,7 +55,9 @@ func TestReconcilers(t *testing.T) {
 				return w.count(`SELECT count(*) FROM runs_waiting WHERE run_id = $1 AND pin = 'b'`, shard) == 1
 			})
 			b.die()
-			w.becomes(shard, "failed/no_executor")
+			if r := w.becomes(shard, "failed/no_executor"); !slices.Equal(r.codes(), []explain.Code{explain.ShardInstanceGone}) {
+				w.t.Errorf("run %+v", r)
+			}
 		},
 		"timeout": func(_ *testing.T, w *world) { // the instance does not end the run in time
 			a := w.join("a")

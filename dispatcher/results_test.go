@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -259,7 +261,7 @@ func TestPoisonIsBisected(t *testing.T) {
 		if i == 4 {
 			want = ""
 		}
-		if r := w.becomes(id, "succeeded"); r.Output != want {
+		if r := w.becomes(id, "succeeded"); r.Output != want || slices.Equal(r.codes(), []explain.Code{explain.ResultRefused}) != (i == 4) {
 			t.Errorf("run %d: %+v", i, r)
 		}
 		a.gotSettled(id, 1)

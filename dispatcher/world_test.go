@@ -19,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/natsinfra"
@@ -331,14 +332,23 @@ func (w *world) trigger(job domain.JobID) domain.RunID {
 type row struct {
 	State, Reason, Instance, Boot, Waiting, Message, Output string
 	Attempt, Bind                                           int
+	Notes                                                   explain.Notes // of the message
+}
+
+// codes returns the codes of the parts of the message, none if the message is the handler's.
+func (r *row) codes() (codes []explain.Code) {
+	for _, p := range r.Notes.Parts(r.Message) {
+		codes = append(codes, p.Code)
+	}
+	return codes
 }
 
 func (w *world) run(id domain.RunID) row {
 	w.t.Helper()
 	rows, err := w.pg.Pool().Query(context.Background(), `
-		SELECT state, reason, COALESCE(instance, ''), COALESCE(boot_id, ''), COALESCE(waiting, ''), message, '', attempt, bind FROM runs_live WHERE id = $1
+		SELECT state, reason, COALESCE(instance, ''), COALESCE(boot_id, ''), COALESCE(waiting, ''), message, '', attempt, bind, COALESCE(message_notes, '') FROM runs_live WHERE id = $1
 		UNION ALL
-		SELECT state, reason, COALESCE(instance, ''), COALESCE(boot_id, ''), '', message, output, attempt, 0 FROM runs_history WHERE id = $1`, id)
+		SELECT state, reason, COALESCE(instance, ''), COALESCE(boot_id, ''), '', message, output, attempt, 0, COALESCE(message_notes, '') FROM runs_history WHERE id = $1`, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -352,7 +362,8 @@ func (w *world) run(id domain.RunID) row {
 	return got[0]
 }
 
-// becomes waits until a run has a state. The form "failed/lost" includes the reason.
+// becomes waits until a run has a state. The form "failed/lost" includes the reason. If only the engine can give the reason, the
+// message must have a code.
 func (w *world) becomes(id domain.RunID, want string) row {
 	w.t.Helper()
 	var last row
@@ -360,6 +371,13 @@ func (w *world) becomes(id domain.RunID, want string) row {
 	for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
 		last = w.run(id)
 		if got := last.State; got == want || got+"/"+last.Reason == want {
+			switch domain.Reason(last.Reason) { //nolint:exhaustive // executors report the others
+			case domain.ReasonLost, domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonKilled, domain.ReasonDiscarded,
+				domain.ReasonCovered, domain.ReasonJobDeleted:
+				if len(last.codes()) == 0 {
+					w.t.Errorf("the message has no code: %+v", last)
+				}
+			}
 			return last
 		}
 		if time.Now().After(deadline) {

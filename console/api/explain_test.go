@@ -66,3 +66,60 @@ func TestNotesFollowTheLanguage(t *testing.T) {
 		}
 	}
 }
+
+// A message that the engine wrote has its parts wherever runs appear, whatever language the caller prefers. The handler's own words
+// have none.
+func TestMessageParts(t *testing.T) {
+	w := newWorld(t)
+	w.job(`{"group":"default","name":"tick","handler":"echo","schedule":{"kind":"none"}}`)
+	at := time.Now().Add(-time.Minute).UTC()
+	died := explain.Of(explain.InstanceDied, "i1")
+	words := strings.Repeat("x", 400)
+	finish := func(second int, state, reason, message string, notes explain.Notes) string {
+		id := domain.NewRunID(at.Add(time.Duration(second) * time.Second))
+		w.exec(`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, message_notes, output, attempt,
+			due_at, created_at, finished_at, last_line, route, instance)
+			VALUES ($1, 1, 1, 'default', 'manual', $2, $3, $4, NULLIF($5, ''), '', 2, $6, $6, $6, 0, '', 'i1')`, id, state, reason, message, string(notes), at)
+		w.exec(`INSERT INTO run_attempts (run_id, attempt, instance, finished_at, outcome, reason, message, message_notes, last_line)
+			VALUES ($1, 1, 'i1', $2, 'failed', 'lost', 'instance i1 died', $3, 0)`, id, at, string(died))
+		return id.String()
+	}
+	own := finish(0, "failed", "handler_error", "exit status 3", "")
+	lost := finish(1, "failed", "lost", "instance i1 died", explain.Join(died))
+	killed := finish(2, "failed", "killed", "killed by ann: "+words, explain.Join(explain.Of(explain.KilledBy, "ann")))
+	const diedParts = `[map[args:map[instance:i1] code:instance_died text:instance i1 died]]`
+	killedParts := func(words string) string {
+		return `[map[args:map[by:ann] code:killed_by text:killed by ann] map[args:map[] code:text text:` + words + `]]`
+	}
+	for _, accepted := range []string{"", "zh-CN"} {
+		get := func(path string) answer {
+			return w.do(w.admin, "GET", path, "", "Accept-Language", accepted)
+		}
+		check := func(a answer, at string, message string, parts any) {
+			t.Helper()
+			if a.field(at+"message") != message || fmt.Sprint(a.field(at+"message_parts")) != fmt.Sprint(parts) {
+				t.Errorf("%smessage: %v with %v", at, a.field(at+"message"), a.field(at+"message_parts"))
+			}
+		}
+		for id, want := range map[string]struct {
+			message string
+			parts   any
+		}{own: {"exit status 3", nil}, lost: {"instance i1 died", diedParts}, killed: {"killed by ann: " + words, killedParts(words)}} {
+			a := get("/api/v1/runs/" + id)
+			check(a, "", want.message, want.parts)
+			check(a, "attempts.0.", "instance i1 died", diedParts)
+			check(a, "attempts.1.", want.message, want.parts)
+		}
+		list := get("/api/v1/runs")
+		check(list, "items.0.", "killed by ann: "+words, killedParts(words))
+		check(list, "items.1.", "instance i1 died", diedParts)
+		check(list, "items.2.", "exit status 3", nil)
+		overview := get("/api/v1/overview")
+		cut := fmt.Sprint(overview.field("recent_failures.0.message_parts.1.text"))
+		if !strings.HasPrefix(cut, "xxx") || !strings.HasSuffix(cut, "…") {
+			t.Errorf("the overview says %s", cut)
+		}
+		check(overview, "recent_failures.1.", "instance i1 died", diedParts)
+		check(overview, "recent_failures.2.", "exit status 3", nil)
+	}
+}

@@ -195,7 +195,7 @@ func (a *Assigner) endLostShards(ctx context.Context, k engine.WaitingKey, candi
 		ended = nil
 		for _, w := range runs {
 			if w.BroadcastID != nil && w.Def.Shards == 0 {
-				ended = append(ended, a.Recorder.NoExecutor(w.ID, w.Attempt, "the shard was for "+k.Pin+", which is gone"))
+				ended = append(ended, a.Recorder.NoExecutor(w.ID, w.Attempt, explain.Of(explain.ShardInstanceGone, k.Pin)))
 			}
 		}
 		return make([]engine.Binding, len(runs))

@@ -1,7 +1,6 @@
 package offer
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/belfryhq/belfry/dispatcher/peer"
@@ -67,8 +66,7 @@ func (s *Sender) messages(b peer.Boot, beat int64, runs []engine.LiveRun, defs e
 			data = data[:before]
 			cut(i)
 			begin = i + 1
-			oversized = append(oversized, s.Recorder.Unsendable(r, fmt.Sprintf(
-				"its param and its parent's output make an offer of %d bytes; at most %d can be sent", size, maxOffer)))
+			oversized = append(oversized, s.Recorder.Unsendable(r, size, maxOffer))
 			continue
 		case n > 0 && len(data) > maxMessage:
 			offer := data[from:]

@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // clockStore is a recorder's store of which the test uses only the clock.
@@ -26,7 +27,8 @@ func TestOversizedOfferEnds(t *testing.T) {
 	small := "small"
 	runs := []engine.LiveRun{{JobID: 1, JobVersion: 1, Attempt: 1, Bind: 3}, {JobID: 1, JobVersion: 1, Attempt: 1, Param: &small}}
 	messages, oversized := s.messages(b, 1, runs, defs, nil)
-	if len(messages) != 1 || len(messages[0].runs) != 1 || len(oversized) != 1 || oversized[0].Reason != domain.ReasonUnsupported || oversized[0].Bind != 3 {
+	if len(messages) != 1 || len(messages[0].runs) != 1 || len(oversized) != 1 || oversized[0].Reason != domain.ReasonUnsupported || oversized[0].Bind != 3 ||
+		oversized[0].Why.Code() != explain.OfferTooLarge {
 		t.Errorf("%d messages, oversized %+v", len(messages), oversized)
 	}
 }

@@ -6,7 +6,6 @@ package reconcile
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -137,12 +137,20 @@ func (r *Reconciler) endUnstarted(ctx context.Context) error {
 	var ended []engine.Ended
 	for _, run := range runs {
 		if def := defs.Of(run.JobID, run.JobVersion); def != nil {
-			ended = append(ended, r.Recorder.NoExecutor(run.ID, run.Attempt, fmt.Sprintf(
-				"no instance of group %s that offers %s took it within %s", run.Group, def.Target(), def.StartDeadline.Std())))
+			ended = append(ended, r.Recorder.NoExecutor(run.ID, run.Attempt, notTaken(run.Group, def)))
 		}
 	}
 	r.found(ctx, "start_deadline", ended)
 	return nil
+}
+
+// notTaken explains why a run missed its start deadline.
+func notTaken(group string, def *engine.Definition) explain.Note {
+	deadline := def.StartDeadline.Std().Milliseconds()
+	if def.Script != nil {
+		return explain.Of(explain.ScriptNotTaken, group, def.Script.Language, deadline)
+	}
+	return explain.Of(explain.NotTaken, group, def.Handler, deadline)
 }
 
 // startable is the age of a binding after which its instance can no longer start the attempt.

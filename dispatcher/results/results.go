@@ -21,6 +21,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -211,7 +212,7 @@ func (c *Consumer) settleFaulty(ctx context.Context, e engine.Ended, msg int, b 
 		return nil
 	}
 	bare := e
-	bare.Output, bare.Message = "", "its result could not be stored; it is among the dead letters"
+	bare.Output, bare.Message, bare.Why = "", "", explain.Of(explain.ResultRefused)
 	out, err := c.Recorder.Settle(ctx, []engine.Ended{bare})
 	if err != nil && domain.Transient(err) {
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // maxRetryAfter is the longest wait that a result can ask for. A job's backoff has the same bound.
@@ -66,53 +67,53 @@ func (r *Recorder) of(run *engine.LiveRun) engine.Ended {
 }
 
 // Lost ends a run's current attempt, because its instance died or no longer knows it.
-func (r *Recorder) Lost(run *engine.LiveRun, message string) engine.Ended {
+func (r *Recorder) Lost(run *engine.LiveRun, why explain.Note) engine.Ended {
 	e := r.of(run)
-	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonLost, message
+	e.Outcome, e.Reason, e.Why = domain.OutcomeFailed, domain.ReasonLost, why
 	return e
 }
 
 // TimedOut ends a run's current attempt, because its instance did not report the end in time.
 func (r *Recorder) TimedOut(run *engine.LiveRun) engine.Ended {
 	e := r.of(run)
-	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonTimeout, "the instance did not report the end of the attempt in time"
+	e.Outcome, e.Reason, e.Why = domain.OutcomeFailed, domain.ReasonTimeout, explain.Of(explain.NoReport)
 	return e
 }
 
 // Killed ends an attempt that had not started when it was killed.
 func (r *Recorder) Killed(run *engine.LiveRun) engine.Ended {
 	e := r.of(run)
-	e.Outcome, e.Reason, e.Message = domain.OutcomeCancelled, run.KillReason, "it had not started"
+	e.Outcome, e.Reason, e.Why = domain.OutcomeCancelled, run.KillReason, explain.Of(explain.NeverStarted)
 	return e
 }
 
 // KilledUnbound is Killed for a run that no instance has.
 func (r *Recorder) KilledUnbound(run *engine.LiveRun) engine.Ended {
 	return engine.Ended{
-		RunID: run.ID, Attempt: run.Attempt, Outcome: domain.OutcomeCancelled, Reason: run.KillReason, Message: "it had not started",
-		FinishedAt: r.store.Now(),
+		RunID: run.ID, Attempt: run.Attempt, Outcome: domain.OutcomeCancelled, Reason: run.KillReason, FinishedAt: r.store.Now(),
+		Why: explain.Of(explain.NeverStarted),
 	}
 }
 
-// Unsendable ends an attempt whose offer is too large for a message.
-func (r *Recorder) Unsendable(run *engine.LiveRun, message string) engine.Ended {
+// Unsendable ends an attempt whose offer, of so many bytes, is larger than the limit of a message.
+func (r *Recorder) Unsendable(run *engine.LiveRun, size, limit int) engine.Ended {
 	e := r.of(run)
-	e.Outcome, e.Reason, e.Permanent, e.Message = domain.OutcomeFailed, domain.ReasonUnsupported, true, message
+	e.Outcome, e.Reason, e.Permanent, e.Why = domain.OutcomeFailed, domain.ReasonUnsupported, true, explain.Of(explain.OfferTooLarge, size, limit)
 	return e
 }
 
 // NoExecutor ends a run that no instance could take.
-func (r *Recorder) NoExecutor(run domain.RunID, attempt int, message string) engine.Ended {
+func (r *Recorder) NoExecutor(run domain.RunID, attempt int, why explain.Note) engine.Ended {
 	return engine.Ended{
 		RunID: run, Attempt: attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true,
-		Message: message, FinishedAt: r.store.Now(),
+		Why: why, FinishedAt: r.store.Now(),
 	}
 }
 
 // EndedBefore ends an attempt of which its instance remembers only the outcome.
 func (r *Recorder) EndedBefore(run *engine.LiveRun, outcome string) engine.Ended {
 	e := r.of(run)
-	e.Message = "output lost: the attempt had ended before, and its instance remembers only the outcome"
+	e.Why = explain.Of(explain.OutputLost)
 	switch outcome {
 	case wire.Succeeded:
 		e.Outcome = domain.OutcomeSucceeded

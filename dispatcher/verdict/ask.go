@@ -177,12 +177,12 @@ func (j *Judge) readRunning(runs []engine.LiveRun, statuses map[string]wire.Stat
 				// that commit, or the run is now in a later attempt. In the second case, settling changes nothing.
 				f.ended = append(f.ended, j.Recorder.EndedBefore(&r, st.Outcome))
 			default:
-				f.ended = append(f.ended, j.Recorder.Lost(&r, "the instance has finished the attempt and no longer has its result"))
+				f.ended = append(f.ended, j.Recorder.Lost(&r, explain.Of(explain.ResultLost)))
 			}
 		case wire.StatusBarred:
-			f.ended = append(f.ended, j.Recorder.Lost(&r, "the instance is alive, but will not start the attempt"))
+			f.ended = append(f.ended, j.Recorder.Lost(&r, explain.Of(explain.StartBarred)))
 		case wire.StatusRefused, wire.StatusUnknown:
-			f.ended = append(f.ended, j.Recorder.Lost(&r, "the instance is alive, but does not know the attempt"))
+			f.ended = append(f.ended, j.Recorder.Lost(&r, explain.Of(explain.AttemptUnknown)))
 		}
 	}
 	return f

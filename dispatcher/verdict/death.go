@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -179,7 +180,7 @@ func (j *Judge) endDead(ctx context.Context, b engine.BoundBoot, runs []engine.L
 			ended = append(ended, j.Recorder.FromStatus(&r, st)...)
 			continue
 		}
-		ended = append(ended, j.Recorder.Lost(&r, "instance "+b.Instance+" died"))
+		ended = append(ended, j.Recorder.Lost(&r, explain.Of(explain.InstanceDied, b.Instance)))
 	}
 	j.Log.WarnContext(ctx, "an instance died, its attempts are lost", "group", b.Group, "instance", b.Instance, "runs", len(runs))
 	n, released := j.Recorder.Found(ctx, "dead_instance", ended)

@@ -364,6 +364,9 @@ func TestDefaultTexts(t *testing.T) {
 	recovered.Kind, recovered.Count = domain.AlertRecovered, 4
 	missed.Kind, missed.Count, missed.RunID, missed.LocalTime, missed.Missed = domain.AlertMissed, 60, "", "", &engine.MissedAt{First: at, Last: at, Why: "no scheduler"}
 	late.Kind, late.LatenessMS = domain.AlertLate, 90_000
+	lost := base
+	lost.Kind, lost.Reason, lost.Message = domain.AlertFailed, domain.ReasonLost, "instance i1 died"
+	lost.Parts = explain.Join(explain.Of(explain.InstanceDied, "i1")).Parts(lost.Message)
 	for _, test := range []struct {
 		lang    alert.Language
 		m       alert.Message
@@ -375,6 +378,8 @@ func TestDefaultTexts(t *testing.T) {
 		{alert.English, missed, "[Belfry] default/nightly missed 60 fire times", "default/nightly missed 60 fire times since 2026-03-29 01:30:00 UTC\nMissed: 2026-03-29 01:30:00 UTC to 2026-03-29 01:30:00 UTC: no scheduler"},
 		{alert.English, late, "[Belfry] default/nightly started late", "default/nightly started late\nLate by: 1m30s\nFire time: 2026-03-29 03:30:00 CEST\nRun: r-1"},
 		{alert.Chinese, failed, "[Belfry] default/nightly 失败", "default/nightly 失败\n原因:timeout\n信息:too slow\n触发时间:2026-03-29 03:30:00 CEST\n尝试:第 2 次,共 2 次\n运行:r-1\n\n日志末尾:\n  one"},
+		{alert.English, lost, "[Belfry] default/nightly failed", "default/nightly failed\nReason: lost\nMessage: instance i1 died\nFire time: 2026-03-29 03:30:00 CEST\nRun: r-1"},
+		{alert.Chinese, lost, "[Belfry] default/nightly 失败", "default/nightly 失败\n原因:lost\n信息:实例 i1 已失联\n触发时间:2026-03-29 03:30:00 CEST\n运行:r-1"},
 		{alert.Chinese, recovered, "[Belfry] default/nightly 已恢复", "default/nightly 已恢复(此前失败 4 次,首次于 2026-03-29 01:30:00 UTC)\n触发时间:2026-03-29 03:30:00 CEST\n运行:r-1"},
 		{alert.Chinese, missed, "[Belfry] default/nightly 错过 60 次触发", "default/nightly 错过 60 次触发(自 2026-03-29 01:30:00 UTC 起)\n错过:2026-03-29 01:30:00 UTC 至 2026-03-29 01:30:00 UTC(no scheduler)"},
 		{alert.Chinese, late, "[Belfry] default/nightly 延迟启动", "default/nightly 延迟启动\n延迟:1m30s\n触发时间:2026-03-29 03:30:00 CEST\n运行:r-1"},

@@ -2,6 +2,7 @@ package alert
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Message is the content of an alert. Webhooks and the list of alerts use its JSON form.
@@ -26,6 +28,7 @@ type Message struct {
 	Cause       domain.Cause    `json:"cause,omitempty"`
 	Reason      domain.Reason   `json:"reason,omitempty"`
 	Message     string          `json:"message,omitempty"`
+	Parts       Parts           `json:"message_parts,omitempty" doc:"As in Run"`
 	Instance    string          `json:"instance,omitempty"`
 	Attempt     int             `json:"attempt,omitempty"`
 	MaxAttempts int             `json:"max_attempts,omitempty"`
@@ -40,6 +43,9 @@ type Message struct {
 	Missed *engine.MissedAt `json:"missed,omitempty"`
 	Log    []string         `json:"log,omitempty" doc:"The last lines of the run's log"`
 }
+
+// Parts are the parts of a message, as in domain.Run.
+type Parts = []explain.Explanation
 
 // Composed is a message with the channels that deliver it.
 type Composed struct {
@@ -69,6 +75,10 @@ func Test(id string, now time.Time, consoleURL string) Message {
 func (m Message) Bounded() Message {
 	m.Job, m.Group, m.Instance = tidy(m.Job, maxFieldRunes), tidy(m.Group, maxFieldRunes), tidy(m.Instance, maxFieldRunes)
 	m.Message = tidyLines(m.Message, maxMessage)
+	m.Parts = slices.Clone(m.Parts)
+	for i := range m.Parts {
+		m.Parts[i].Text = tidyLines(m.Parts[i].Text, maxMessage)
+	}
 	log := make([]string, 0, MaxLogLines)
 	for _, l := range m.Log[max(0, len(m.Log)-MaxLogLines):] {
 		log = append(log, tidy(l, maxLineRunes))

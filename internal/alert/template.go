@@ -158,13 +158,21 @@ func missedWhy(m *engine.MissedAt, lang Language) string {
 	return m.Why
 }
 
+// runMessage returns the message of a run in a language.
+func runMessage(m *Message, lang Language) string {
+	if lang == Chinese {
+		return tidyLines(explain.MessageIn(m.Parts, m.Message, explain.Chinese), maxMessage)
+	}
+	return m.Message
+}
+
 // see returns the view of a message with every text escaped.
 func see(m *Message, lang Language, escape func(string) string) *view {
 	instant := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 	v := &view{
 		ID: m.ID, Kind: string(m.Kind), Headline: headline(m, lang), At: instant(m.At.Time), JobID: int64(m.JobID),
 		Job: escape(m.Job), Group: escape(m.Group), RunID: m.RunID, URL: escape(m.URL), State: string(m.State), Cause: string(m.Cause),
-		Reason: escape(string(m.Reason)), Message: escape(m.Message), Instance: escape(m.Instance), FireTime: escape(m.LocalTime),
+		Reason: escape(string(m.Reason)), Message: escape(runMessage(m, lang)), Instance: escape(m.Instance), FireTime: escape(m.LocalTime),
 		Attempt: m.Attempt, MaxAttempts: m.MaxAttempts, Shards: m.Shards, ShardsFailed: m.ShardsBad, Count: m.Count,
 	}
 	if m.LatenessMS > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/cli"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // command runs a client command of the belfry command line against the cluster's console.
@@ -99,7 +100,7 @@ func TestWhyDidItNotRun(t *testing.T) {
 	// The dispatcher's fire check finds the fire time and enters it into the missed ledger.
 	eventually(t, patience, "the fire check enters the fire time", func() bool {
 		for _, d := range ledger(t, c.db, skips.ID) {
-			if strings.HasPrefix(d.Why, "unexplained") && d.First.Equal(lost.Time) && d.Count == 1 {
+			if d.Why.Code() == explain.Unexplained && d.First.Equal(lost.Time) && d.Count == 1 {
 				return true
 			}
 		}

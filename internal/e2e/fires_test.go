@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
@@ -121,12 +122,12 @@ func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Tim
 type drop struct {
 	First, Last time.Time
 	Count       int
-	Why         string
+	Why         explain.Note
 }
 
 func ledger(t testing.TB, db *pgxpool.Pool, job domain.JobID) []drop {
 	t.Helper()
-	return query(t, db, pgx.RowToStructByPos[drop], `SELECT first_fire_time, last_fire_time, count, why FROM missed WHERE job_id = $1`, job)
+	return query(t, db, pgx.RowToStructByPos[drop], `SELECT first_fire_time, last_fire_time, count, coalesce(why_note, '') FROM missed WHERE job_id = $1`, job)
 }
 
 // fireTimes returns the fire times up to until of a job with an unchanged schedule. A fire time counts if its due instant, which

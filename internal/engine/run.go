@@ -118,13 +118,22 @@ type Ended struct {
 	Group      string // "" if it comes from a reconciler
 	Outcome    domain.Outcome
 	Reason     domain.Reason
-	Message    string
+	Message    string       // the handler's own words
+	Why        explain.Note // the engine's explanation of an end that it found itself; it replaces Message
 	Output     string
 	RetryAfter time.Duration // 0: the job's backoff
 	Permanent  bool          // no retry
 	StartedAt  time.Time     // zero: never started
 	FinishedAt time.Time
 	LastLine   int64
+}
+
+// Said returns the message of the attempt.
+func (e *Ended) Said() string {
+	if e.Why != "" {
+		return e.Why.English()
+	}
+	return e.Message
 }
 
 // Disposition is the result of settling an Ended.

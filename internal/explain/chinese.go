@@ -82,7 +82,52 @@ func (e *Explanation) In(language Language) string {
 	if s := e.Args.chineseWaiting(e.Code); s != "" {
 		return s
 	}
+	if s := e.Args.chineseEnd(e.Code); s != "" {
+		return s
+	}
 	return ChineseMissed(e)
+}
+
+// chineseEnd returns how the engine ended an attempt or a run, in the words of the web console; "" for the codes of other
+// explanations.
+func (a Args) chineseEnd(code Code) string {
+	switch code { //nolint:exhaustive // the others explain something else
+	case EarlierUnfinished:
+		return fmt.Sprintf("到期时，本任务的运行 %s 尚未结束", a.text("run"))
+	case TooManyHeld:
+		return fmt.Sprintf("本任务已有 %d 次运行在等待前一次结束", a.num("limit"))
+	case CoveredBy:
+		return fmt.Sprintf("被本任务的运行 %s 覆盖", a.text("run"))
+	case KilledBy:
+		return fmt.Sprintf("由 %s 终止", a.text("by"))
+	case JobDeleted:
+		return "任务已被删除"
+	case NeverStarted:
+		return "终止时尚未启动"
+	case NotTaken:
+		return fmt.Sprintf("执行器组 %s 中没有提供处理器 %s 的实例在 %s内接收它", a.text("group"), a.text("handler"), ChineseDuration(a.duration("deadline_ms")))
+	case ScriptNotTaken:
+		return fmt.Sprintf("执行器组 %s 中没有能运行 %s 脚本的实例在 %s内接收它", a.text("group"), a.text("language"), ChineseDuration(a.duration("deadline_ms")))
+	case ShardInstanceGone:
+		return fmt.Sprintf("该分片属于实例 %s，但它已不在线", a.text("instance"))
+	case OfferTooLarge:
+		return fmt.Sprintf("参数和父任务输出过大：派发消息为 %d 字节，上限为 %d 字节", a.num("bytes"), a.num("limit"))
+	case InstanceDied:
+		return fmt.Sprintf("实例 %s 已失联", a.text("instance"))
+	case StartBarred:
+		return "所在实例在线，但不会启动它"
+	case AttemptUnknown:
+		return "所在实例在线，但没有它的记录"
+	case ResultLost:
+		return "所在实例已执行完毕，但结果已丢失"
+	case OutputLost:
+		return "输出已丢失：这次尝试此前已结束，所在实例只保留了结局"
+	case NoReport:
+		return "所在实例未按时报告结束"
+	case ResultRefused:
+		return "结果无法保存，已转入死信"
+	}
+	return ""
 }
 
 // chineseWaiting returns why a run waits, in the words of the web console; "" for the codes of other explanations.

@@ -49,8 +49,29 @@ const (
 	Unexplained Code = "unexplained"  // the fire check found neither a run nor an entry
 )
 
-// Text is the code of an explanation without a Note, such as one that an older release stored. Its text is the stored
-// sentence.
+// How the engine ended an attempt, or a run that had not started. These are parts of a run's message, see Notes.
+const (
+	EarlierUnfinished Code = "earlier_unfinished"  // block policy discard_later: another run of the job was unfinished
+	TooManyHeld       Code = "too_many_held"       // block policy serial: the job has its maximum of held runs
+	CoveredBy         Code = "covered_by"          // block policy cover_early: a newer run of the job came due
+	KilledBy          Code = "killed_by"           // a user requested the end
+	JobDeleted        Code = "job_deleted"         // the job was deleted before the run started
+	NeverStarted      Code = "never_started"       // the attempt had not started when it was killed
+	NotTaken          Code = "not_taken"           // no instance took the run before its start deadline
+	ScriptNotTaken    Code = "script_not_taken"    // the same for a script
+	ShardInstanceGone Code = "shard_instance_gone" // a shard of a broadcast, whose instance is gone
+	OfferTooLarge     Code = "offer_too_large"     // no message can carry the offer
+	InstanceDied      Code = "instance_died"       // the instance of the attempt died
+	StartBarred       Code = "start_barred"        // the instance will not start an attempt that was recorded as running
+	AttemptUnknown    Code = "attempt_unknown"     // the instance does not know an attempt that was recorded as running
+	ResultLost        Code = "result_lost"         // the instance has finished the attempt, and its result is gone
+	OutputLost        Code = "output_lost"         // the instance remembers only the outcome
+	NoReport          Code = "no_report"           // no report came within the grace period after the timeout
+	ResultRefused     Code = "result_refused"      // Postgres refused the result, which is a dead letter now
+)
+
+// Text is the code of an explanation without a Note, such as one that an older release stored, and of a handler's own words.
+// Its text is the stored sentence.
 const Text Code = "text"
 
 // Codes returns all codes, in the order of the constants.
@@ -61,6 +82,8 @@ func Codes() []Code {
 		AskedByName, OnlyInstance, LeastLoaded, First, Last, RoundRobin, Random, ConsistentHash, LeastFrequentlyUsed, LeastRecentlyUsed,
 		NotUsedYet, Failover, Busyover, BroadcastShard, NotExpanded,
 		NoScheduler, GroupPaused, Unexplained,
+		EarlierUnfinished, TooManyHeld, CoveredBy, KilledBy, JobDeleted, NeverStarted, NotTaken, ScriptNotTaken, ShardInstanceGone,
+		OfferTooLarge, InstanceDied, StartBarred, AttemptUnknown, ResultLost, OutputLost, NoReport, ResultRefused,
 		Text,
 	}
 }

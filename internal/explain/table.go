@@ -175,6 +175,28 @@ var table = map[Code]entry{
 		return fmt.Sprintf("unexplained: the audit found neither a run nor an entry, although version %d of the job held", a.num("version"))
 	}},
 
+	EarlierUnfinished: {[]Param{text("run")}, func(a Args) string {
+		return "run " + a.text("run") + " of the job was unfinished when this one came due"
+	}},
+	TooManyHeld:       {[]Param{num("limit")}, func(a Args) string { return fmt.Sprintf("%d runs of the job are held back already", a.num("limit")) }},
+	CoveredBy:         {[]Param{text("run")}, func(a Args) string { return "run " + a.text("run") + " of the job covers it" }},
+	KilledBy:          {[]Param{text("by")}, func(a Args) string { return "killed by " + a.text("by") }},
+	JobDeleted:        {nil, constant("the job was deleted")},
+	NeverStarted:      {nil, constant("it had not started")},
+	NotTaken:          {[]Param{text("group"), text("handler"), num("deadline_ms")}, func(a Args) string { return a.notTaken(a.text("handler")) }},
+	ScriptNotTaken:    {[]Param{text("group"), text("language"), num("deadline_ms")}, func(a Args) string { return a.notTaken("script:" + a.text("language")) }},
+	ShardInstanceGone: {[]Param{text("instance")}, func(a Args) string { return "the shard was for " + a.text("instance") + ", which is gone" }},
+	OfferTooLarge: {[]Param{num("bytes"), num("limit")}, func(a Args) string {
+		return fmt.Sprintf("its param and its parent's output make an offer of %d bytes; at most %d can be sent", a.num("bytes"), a.num("limit"))
+	}},
+	InstanceDied:   {[]Param{text("instance")}, func(a Args) string { return "instance " + a.text("instance") + " died" }},
+	StartBarred:    {nil, constant("the instance is alive, but will not start the attempt")},
+	AttemptUnknown: {nil, constant("the instance is alive, but does not know the attempt")},
+	ResultLost:     {nil, constant("the instance has finished the attempt and no longer has its result")},
+	OutputLost:     {nil, constant("output lost: the attempt had ended before, and its instance remembers only the outcome")},
+	NoReport:       {nil, constant("the instance did not report the end of the attempt in time")},
+	ResultRefused:  {nil, constant("its result could not be stored; it is among the dead letters")},
+
 	Text: {nil, constant("")},
 }
 
@@ -227,6 +249,11 @@ func offers(a Args, handler, scripts string) string {
 		return scripts + language
 	}
 	return handler
+}
+
+// notTaken writes that no instance took a run. Target is what domain.JobSpec.Target returns.
+func (a Args) notTaken(target string) string {
+	return fmt.Sprintf("no instance of group %s that offers %s took it within %s", a.text("group"), target, a.duration("deadline_ms"))
 }
 
 func pinnedGone(a Args) string {

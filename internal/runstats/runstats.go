@@ -1,6 +1,9 @@
 package runstats
 
-import "github.com/belfryhq/belfry/internal/domain"
+import (
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
+)
 
 // Counts contains the counts of runs that finished within a period.
 type Counts struct {
@@ -61,6 +64,8 @@ type RecentFailure struct {
 	Reason     domain.Reason   `json:"reason"`
 	Message    string          `json:"message"`
 	FinishedAt *domain.Instant `json:"finished_at"`
+	// The parts of a message that the engine wrote.
+	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"As in Run"`
 }
 
 // RecentMissed is a recent entry of a job in the missed ledger.

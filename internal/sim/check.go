@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
@@ -218,6 +219,7 @@ type outcome struct {
 	ok       bool
 	reason   domain.Reason
 	message  string
+	notes    explain.Notes // of the message
 	instance string
 	ended    time.Time
 }
@@ -228,11 +230,11 @@ func (e *evidence) outcome(a attempt) outcome {
 		return outcome{}
 	}
 	if r.Attempt == a.n && r.State != domain.Retrying {
-		return outcome{r.State.Final(), r.State == domain.Succeeded, r.Reason, r.Message, r.Instance, r.FinishedAt}
+		return outcome{r.State.Final(), r.State == domain.Succeeded, r.Reason, r.Message, r.Notes, r.Instance, r.FinishedAt}
 	}
 	for _, x := range e.db.Attempts(a.run) {
 		if x.Attempt == a.n {
-			return outcome{true, x.Outcome == domain.OutcomeSucceeded, x.Reason, x.Message, x.Instance, x.FinishedAt}
+			return outcome{true, x.Outcome == domain.OutcomeSucceeded, x.Reason, x.Said(), explain.Join(x.Why), x.Instance, x.FinishedAt}
 		}
 	}
 	return outcome{}
@@ -240,9 +242,14 @@ func (e *evidence) outcome(a attempt) outcome {
 
 // zombie reports whether an attempt was ended without its handler, which may have continued.
 func (o outcome) zombie() bool {
-	killed := o.reason == domain.ReasonKilled || o.reason == domain.ReasonCovered
-	return o.reason == domain.ReasonLost || (o.reason == domain.ReasonTimeout && o.message == "the instance did not report the end of the attempt in time") ||
-		(killed && (strings.HasPrefix(o.message, "instance ") || strings.HasPrefix(o.message, "the instance ")))
+	if o.reason == domain.ReasonLost {
+		return true
+	}
+	return slices.ContainsFunc(o.notes.Parts(o.message), func(part explain.Explanation) bool {
+		return slices.Contains([]explain.Code{
+			explain.InstanceDied, explain.StartBarred, explain.AttemptUnknown, explain.ResultLost, explain.NoReport,
+		}, part.Code)
+	})
 }
 
 // covered: a run is covered only by a newer run of its job, and only if the block policy is cover_early.

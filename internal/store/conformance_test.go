@@ -86,13 +86,13 @@ func ownClock(t *testing.T, s *store.Store) {
 func viewRuns(t *testing.T, s *store.Store, job domain.JobID) []storetest.Run {
 	t.Helper()
 	rows, err := s.Pool().Query(t.Context(), `SELECT id, job_version, state, CASE WHEN finished_at IS NULL THEN '' ELSE reason END, cause, attempt,
-		COALESCE(fire_time, 'epoch'), due_at, COALESCE(instance, ''), COALESCE(parent_run_id, '00000000-0000-0000-0000-000000000000')
-		FROM runs WHERE job_id = $1 ORDER BY id`, job)
+		COALESCE(fire_time, 'epoch'), due_at, COALESCE(instance, ''), COALESCE(parent_run_id, '00000000-0000-0000-0000-000000000000'),
+		message, COALESCE(message_notes, '') FROM runs WHERE job_id = $1 ORDER BY id`, job)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r storetest.Run, err error) {
-		err = row.Scan(&r.ID, &r.Version, &r.State, &r.Reason, &r.Cause, &r.Attempt, &r.FireTime, &r.DueAt, &r.Instance, &r.Parent)
+		err = row.Scan(&r.ID, &r.Version, &r.State, &r.Reason, &r.Cause, &r.Attempt, &r.FireTime, &r.DueAt, &r.Instance, &r.Parent, &r.Message, &r.Notes)
 		r.FireTime, r.DueAt = r.FireTime.UTC(), r.DueAt.UTC()
 		return r, err
 	})

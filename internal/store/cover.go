@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -71,12 +72,12 @@ func coveredInBatch(in []Admission, fireable, admitted map[domain.RunID]bool, sl
 func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) engine.Ended {
 	return engine.Ended{
 		RunID: id, Attempt: attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonCovered,
-		Message: coversIt(by), FinishedAt: now,
+		Why: coversIt(by), FinishedAt: now,
 	}
 }
 
-// coversIt is the message of a covered run.
-func coversIt(by domain.RunID) string { return "run " + by.String() + " of the job covers it" }
+// coversIt explains the end of a covered run.
+func coversIt(by domain.RunID) explain.Note { return explain.Of(explain.CoveredBy, by.String()) }
 
 // lockCovered locks, before any slot, the waiting entries that runs of the given jobs may cover. This is the same order
 // as in AssignWaiting. A run that becomes owner between this lock and the slot's lock is missed. In the worst case two
@@ -114,7 +115,7 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 	var skipped, ended []engine.Ended
 	var hold []Admission
 	var kill []domain.RunID
-	var whys []string
+	var whys, notes []string
 	for _, st := range states {
 		if newer := st.newerThanBy(admitted[st.by.RunID]); !newer.IsZero() {
 			for _, a := range st.newRuns {
@@ -141,7 +142,8 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 				e.Outcome = domain.OutcomeCancelled
 				ended = append(ended, e)
 			case !r.KillRequested:
-				kill, whys = append(kill, r.ID), append(whys, coversIt(st.by.Owner()))
+				why := coversIt(st.by.Owner())
+				kill, whys, notes = append(kill, r.ID), append(whys, why.English()), append(notes, string(why))
 			}
 		}
 	}
@@ -159,7 +161,7 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 	if len(kill) == 0 {
 		return nil
 	}
-	marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{Ids: kill, Whys: whys, Reason: ptr(string(domain.ReasonCovered))})
+	marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{Ids: kill, Whys: whys, WhyNotes: notes, Reason: ptr(string(domain.ReasonCovered))})
 	out.Kills = append(out.Kills, liveRuns(marked)...)
 	// A run that this same transaction has bound must not be offered any more.
 	out.Bound = slices.DeleteFunc(out.Bound, func(r engine.LiveRun) bool { return slices.Contains(kill, r.ID) })

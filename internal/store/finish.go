@@ -64,11 +64,12 @@ type finished struct {
 type giver struct{ instance, boot, group string }
 
 // finish moves runs that succeeded into the history: only those of plain jobs if plain is set, otherwise only those in
-// among. It sets the dispositions of their results in out.
+// among. Results with an explanation of the engine are not among them, because the statement writes no notes. It sets
+// the dispositions of their results in out.
 func finish(ctx context.Context, db sqlcgen.DBTX, in []engine.Ended, now time.Time, among map[domain.RunID]bool, plain bool, out *SettleResult) ([]finished, error) {
 	first := make([]int, 0, len(in)) // results that may be settled this way
 	for i, e := range in {
-		if e.Outcome == domain.OutcomeSucceeded && e.Group != "" && e.Reason == "" && (plain || among[e.RunID]) {
+		if e.Outcome == domain.OutcomeSucceeded && e.Group != "" && e.Reason == "" && e.Why == "" && (plain || among[e.RunID]) {
 			first = append(first, i)
 		}
 	}

@@ -372,8 +372,7 @@ func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, lose
 		case a.Def.Block == domain.BlockDiscardLater:
 			ended = append(ended, engine.Ended{
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonDiscarded,
-				Message:    "run " + slots.owners[slotOf(a.Def, a.Instance)].String() + " of the job was unfinished when this one came due",
-				FinishedAt: now,
+				Why: explain.Of(explain.EarlierUnfinished, slots.owners[slotOf(a.Def, a.Instance)].String()), FinishedAt: now,
 			})
 		case a.Def.Block == domain.BlockCoverEarly:
 			cover = append(cover, a)
@@ -397,7 +396,7 @@ func queueFull(full []Admission, now time.Time) (ended []engine.Ended) {
 	for _, a := range full {
 		ended = append(ended, engine.Ended{
 			RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
-			Message: "1000 runs of the job are held back already", FinishedAt: now,
+			Why: explain.Of(explain.TooManyHeld, domain.MaxHeldRuns), FinishedAt: now,
 		})
 	}
 	return ended

@@ -297,8 +297,8 @@ func TestLedgerUnexplained(t *testing.T) {
 			t.Errorf("entered %v of %v", entered, gap.FireTimes)
 		}
 	}
-	ledger := column[string](t, s, `SELECT count || '@' || (extract(epoch FROM first_fire_time - $2))::int || ' ' || split_part(why, ':', 1)
-		FROM missed WHERE job_id = $1 AND group_name = $3 AND why LIKE 'unexplained%' ORDER BY id`, job.ID, fires[0], job.Group)
+	ledger := column[string](t, s, `SELECT count || '@' || (extract(epoch FROM first_fire_time - $2))::int || ' ' || (why_note::jsonb->>0)
+		FROM missed WHERE job_id = $1 AND group_name = $3 AND why_note::jsonb->>0 = 'unexplained' ORDER BY id`, job.ID, fires[0], job.Group)
 	if fmt.Sprint(ledger) != "[1@10 unexplained 3@12 unexplained]" {
 		t.Errorf("the ledger has %v", ledger)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -533,7 +534,7 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 		for i, r := range unstarted {
 			ended[i] = engine.Ended{
 				RunID: r.ID, Attempt: int(r.Attempt), Outcome: domain.OutcomeCancelled, Reason: domain.ReasonJobDeleted,
-				Message: "the job was deleted", FinishedAt: l.now,
+				Why: explain.Of(explain.JobDeleted), FinishedAt: l.now,
 			}
 		}
 		if _, err = s.settle(ctx, tx, q, ended); err != nil {

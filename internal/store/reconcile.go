@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -205,6 +206,7 @@ func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
 // instance, the request is kept until the instance confirms it. The error is NotFound, or Conflict if the run is final.
 func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (Kill, error) {
 	var out Kill
+	why := explain.Of(explain.KilledBy, by)
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		out = Kill{}
 		rows, err := q.LiveRuns(ctx, []domain.RunID{id})
@@ -218,7 +220,7 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 		if r.Instance == nil {
 			out.Result, err = s.settle(ctx, tx, q, []engine.Ended{{
 				RunID: id, Attempt: int(r.Attempt), Outcome: domain.OutcomeCancelled, Reason: reason,
-				Message: killedBy(by), FinishedAt: s.Now(),
+				Why: why, FinishedAt: s.Now(),
 			}})
 			if err == nil && out.Result.Dispositions[0] != engine.Settled {
 				return domain.WrapError(domain.Unavailable, "another transaction is changing the run; try again", errRepeat)
@@ -226,7 +228,7 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 			return err
 		}
 		marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{
-			Ids: []domain.RunID{id}, Whys: []string{killedBy(by)}, Reason: ptr(string(reason)),
+			Ids: []domain.RunID{id}, Whys: []string{why.English()}, WhyNotes: []string{string(why)}, Reason: ptr(string(reason)),
 		})
 		out.Bound = liveRuns(marked)
 		if err == nil && len(marked) == 0 {

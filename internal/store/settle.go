@@ -93,6 +93,7 @@ type settling struct {
 type final struct {
 	row   sqlcgen.RunsLive
 	ended engine.Ended
+	notes explain.Notes // of ended.Message
 	state domain.State
 	def   *definition
 }
@@ -194,7 +195,7 @@ func (w *settling) lock(ctx context.Context) error {
 		w.liveRows[r.ID] = sqlcgen.RunsLive{
 			ID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, GroupName: r.GroupName, Cause: r.Cause, State: r.State,
 			Attempt: r.Attempt, Bind: r.Bind, FireTime: r.FireTime, CreatedAt: r.CreatedAt, KillRequestedAt: r.KillRequestedAt,
-			KillReason: r.KillReason, KillWhy: r.KillWhy, Instance: r.Instance, BootID: r.BootID, BroadcastID: r.BroadcastID,
+			KillReason: r.KillReason, KillWhy: r.KillWhy, KillWhyNote: r.KillWhyNote, Instance: r.Instance, BootID: r.BootID, BroadcastID: r.BroadcastID,
 		}
 	}
 	return nil
@@ -334,6 +335,7 @@ func (w *settling) planRetries(retried []int) {
 		p.Outcomes = append(p.Outcomes, string(e.Outcome))
 		p.Reasons = append(p.Reasons, string(e.Reason))
 		p.Messages = append(p.Messages, e.Message)
+		p.MessageNotes = append(p.MessageNotes, string(explain.Join(e.Why)))
 		avoid := ""
 		if e.Reason.AvoidsInstance() {
 			avoid = e.Instance
@@ -362,26 +364,25 @@ func (w *settling) end(def *definition, r sqlcgen.RunsLive, e engine.Ended, kill
 		state = domain.Skipped
 	case domain.OutcomeFailed:
 	}
+	notes := explain.Join(e.Why)
 	if killed && state != domain.Succeeded {
 		// Whatever the handler did after the kill request, the run counts as cancelled, by whoever requested the kill.
 		state = domain.Cancelled
 		e.Reason = domain.Reason(orZero(r.KillReason))
 		e.Message = killMessage(orZero(r.KillWhy), e.Message)
+		notes = explain.Join(explain.Note(orZero(r.KillWhyNote)), e.Why)
 	}
-	w.finals = append(w.finals, final{row: r, ended: e, state: state, def: def})
+	w.finals = append(w.finals, final{row: r, ended: e, notes: notes, state: state, def: def})
 	w.free(def, &r, true)
 }
 
-// killMessage puts the reason of the kill before the handler's own message.
+// killMessage puts the reason of the kill before the message of the attempt.
 func killMessage(why, said string) string {
 	if why == "" || said == "" {
 		return why + said
 	}
 	return cut(why+": "+said, domain.MaxMessageBytes)
 }
-
-// killedBy is the message of a run that a user killed.
-func killedBy(actor string) string { return "killed by " + actor }
 
 // free records that the run gives up its slot: when it ends, and in scope instance also whenever it loses its instance.
 // A broadcast's slot is freed when its last shard has ended, in scope instance when its last shard has left the
@@ -414,6 +415,7 @@ func (w *settling) move(ctx context.Context) error {
 		p.States = append(p.States, string(f.state))
 		p.Reasons = append(p.Reasons, string(f.ended.Reason))
 		p.Messages = append(p.Messages, f.ended.Message)
+		p.MessageNotes = append(p.MessageNotes, string(f.notes))
 		p.Outputs = append(p.Outputs, f.ended.Output)
 		p.StartedAts = append(p.StartedAts, epoch(f.ended.StartedAt))
 		p.FinishedAts = append(p.FinishedAts, f.ended.FinishedAt)

@@ -29,9 +29,10 @@ func clean(e *engine.Ended, now, createdAt time.Time) {
 	}
 }
 
-// cleanText makes texts valid for Postgres and cuts them to their maximum lengths.
+// cleanText sets the message of an end that the engine explains. It makes texts valid for Postgres, and cuts them to
+// their maximum lengths.
 func cleanText(e *engine.Ended) {
-	e.Message = cut(e.Message, domain.MaxMessageBytes)
+	e.Message = cut(e.Said(), domain.MaxMessageBytes)
 	e.Output = cut(e.Output, domain.MaxOutputBytes)
 	e.Reason = domain.Reason(cut(string(e.Reason), 64))
 	e.Outcome = domain.Outcome(cut(string(e.Outcome), 64))

@@ -166,6 +166,9 @@ func TestQueueFullAndDiscardLater(t *testing.T) {
 		if c.State != domain.Failed || c.Reason != domain.ReasonQueueFull {
 			t.Fatalf("ended as %s/%s", c.State, c.Reason)
 		}
+		if notes := query[explain.Notes](t, s, `SELECT message_notes FROM runs_history WHERE id = $1`, c.RunID); notes != explain.Join(explain.Of(explain.TooManyHeld, 1000)) {
+			t.Fatalf("its message has the notes %q", notes)
+		}
 	}
 
 	later := create(t, s, "b", func(sp *domain.JobSpec) { sp.Block = domain.BlockDiscardLater })

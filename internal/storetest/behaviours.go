@@ -47,6 +47,7 @@ var behaviours = []struct {
 	{"RetriesAreReplannedOnce", retried},
 	{"DrainedAttemptsAreRetriedAtOnce", drained},
 	{"RetriesOfADeletedJobEnd", retryOfDeleted},
+	{"MessagesOfTheEngineHaveNotes", engineMessages},
 	{"ChildrenArePlannedOnce", childrenOnce},
 	{"AKillEndsAnUnboundRun", killUnbound},
 	{"AKillOfABoundRunIsKept", killBound},

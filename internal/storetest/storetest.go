@@ -67,6 +67,8 @@ type Run struct {
 	DueAt    time.Time
 	Instance string
 	Parent   domain.RunID
+	Message  string
+	Notes    explain.Notes // of the message
 }
 
 // Test runs the suite sequentially: the behaviours depend on the clock and must not be slowed down.
@@ -223,7 +225,7 @@ func (s *suite) result(r engine.LiveRun, outcome domain.Outcome) engine.Ended {
 // lost returns a reconciler's verdict on a dead instance's run.
 func (s *suite) lost(r engine.LiveRun) engine.Ended {
 	e := s.result(r, domain.OutcomeFailed)
-	e.Group, e.Reason, e.StartedAt = "", domain.ReasonLost, time.Time{}
+	e.Group, e.Reason, e.StartedAt, e.Why = "", domain.ReasonLost, time.Time{}, explain.Of(explain.InstanceDied, r.Instance)
 	return e
 }
 

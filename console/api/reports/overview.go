@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/runstats"
 	"github.com/belfryhq/belfry/internal/store/account"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
@@ -160,6 +161,7 @@ func (a *API) look(ctx context.Context, scope statstore.Scope) (runstats.Overvie
 	for _, r := range failed {
 		out.RecentFailures = append(out.RecentFailures, runstats.RecentFailure{
 			RunID: r.ID, JobID: r.JobID, JobName: r.JobName, Group: r.Group, Reason: r.Reason, Message: shorten(r.Message), FinishedAt: r.FinishedAt,
+			MessageParts: shortenParts(r.MessageParts),
 		})
 	}
 	if out.RecentMissed, err = a.Lists.LatestMissed(ctx, scope.Only, totals.From, totals.To, recentMissed); err != nil {
@@ -178,6 +180,14 @@ func shorten(s string) string {
 		return string(r[:failureText-1]) + "…"
 	}
 	return s
+}
+
+// shortenParts shortens the handler's own words. The other parts are short.
+func shortenParts(parts []explain.Explanation) []explain.Explanation {
+	for i := range parts {
+		parts[i].Text = shorten(parts[i].Text)
+	}
+	return parts
 }
 
 // countInstances adds the groups of the scope and their instances.

@@ -3,10 +3,10 @@ package checker
 import (
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 const (
@@ -205,7 +205,7 @@ next:
 
 // policy checks that an entry was allowed by the misfire policy.
 func (c *check) policy(j *job, d *Drop, byFire map[int64][]*Run) {
-	if strings.HasPrefix(d.Why, unexplained) {
+	if d.Why.Code() == explain.Unexplained { // only the engine's own fire check adds such entries
 		c.fail(RuleFire, "%s: %d fire times from %s had neither a run nor an entry until the fire check found them", j.name(), d.Count, clock(d.First.UnixMilli()))
 		return
 	}

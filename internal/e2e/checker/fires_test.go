@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func TestAcceptsFires(t *testing.T) {
@@ -81,7 +82,7 @@ func TestRejectsFires(t *testing.T) {
 		{"a fire time that only the fire check entered", RuleFire, func(p *planted) {
 			p.remove(1, 3)
 			p.drop(1, 3, 3, 1, domain.MisfireSkip)
-			p.Ledger[0].Why = "unexplained: the fire check found neither a run nor an entry"
+			p.Ledger[0].Why = explain.Of(explain.Unexplained, 1)
 		}},
 		{"a ledger entry that counts too many", RuleLedger, func(p *planted) {
 			p.remove(1, 3)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // History is what is known at the end, after all faults were healed and no work was left.
@@ -104,11 +105,8 @@ type Drop struct {
 	Count       int
 	Policy      domain.Misfire
 	At          time.Time
-	Why         string
+	Why         explain.Note
 }
-
-// unexplained is the prefix of the reason of a ledger entry that the engine's own fire check added.
-const unexplained = "unexplained:"
 
 // Late is a result that arrived after its attempt had ended, and changed no state.
 type Late struct {

@@ -295,7 +295,7 @@ func (w *world) history(t *testing.T, l *load) *checker.History {
 		a.DispatchedAt, a.StartedAt = orZero(dispatched), orZero(started)
 		return a, err
 	}, `SELECT run_id::text, attempt, coalesce(instance, ''), dispatched_at, started_at, finished_at, outcome, reason FROM run_attempts`)
-	h.Ledger = query(t, w, pgx.RowToStructByPos[checker.Drop], `SELECT job_id, first_fire_time, last_fire_time, count, policy, at, why FROM missed`)
+	h.Ledger = query(t, w, pgx.RowToStructByPos[checker.Drop], `SELECT job_id, first_fire_time, last_fire_time, count, policy, at, coalesce(why_note, '') FROM missed`)
 	h.Late = query(t, w, pgx.RowToStructByPos[checker.Late], `SELECT run_id::text, attempt, outcome FROM late_results`)
 	for _, m := range w.members {
 		if m.role != "executor" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // later reports whether admission a comes after b, which is for the same slot. Admissions are ordered by their due instant. For
@@ -58,9 +59,11 @@ func (s *Store) outdone(in []engine.Admission, out *engine.Admitted, fireable fu
 func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) engine.Ended {
 	return engine.Ended{
 		RunID: id, Attempt: attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonCovered,
-		Message: "run " + by.String() + " of the job covers it", FinishedAt: now,
+		Why: coversIt(by), FinishedAt: now,
 	}
 }
+
+func coversIt(by domain.RunID) explain.Note { return explain.Of(explain.CoveredBy, by.String()) }
 
 func (s *Store) settleBlocked(ended []engine.Ended, out *engine.Admitted) {
 	if len(ended) == 0 {
@@ -122,7 +125,7 @@ func (s *Store) coverAt(k slotKey, by engine.Admission, comers []engine.Admissio
 			e.Outcome = domain.OutcomeCancelled
 			ended = append(ended, e)
 		case !r.KillRequested:
-			r.KillRequested, r.KillRequestedAt, r.KillReason = true, db.now(), domain.ReasonCovered
+			r.KillRequested, r.KillRequestedAt, r.KillReason, r.KillWhy = true, db.now(), domain.ReasonCovered, coversIt(by.Owner())
 			out.Kills = append(out.Kills, r.LiveRun)
 			out.Bound = slices.DeleteFunc(out.Bound, func(b engine.LiveRun) bool { return b.ID == r.ID })
 		}

@@ -188,7 +188,7 @@ func (s *Store) block(in []engine.Admission, out *engine.Admitted) {
 		case a.Def.Block == domain.BlockDiscardLater:
 			ended = append(ended, engine.Ended{
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonDiscarded, FinishedAt: now,
-				Message: "run " + db.owner(k).String() + " of the job was unfinished when this one came due",
+				Why: explain.Of(explain.EarlierUnfinished, db.owner(k).String()),
 			})
 		case a.Def.Block == domain.BlockCoverEarly:
 			cover = append(cover, a)
@@ -210,7 +210,7 @@ func (s *Store) hold(in []engine.Admission, out *engine.Admitted) (full []engine
 		case db.heldCount(a.JobID) >= domain.MaxHeldRuns:
 			full = append(full, engine.Ended{
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
-				FinishedAt: s.Now(), Message: "1000 runs of the job are held back already",
+				FinishedAt: s.Now(), Why: explain.Of(explain.TooManyHeld, domain.MaxHeldRuns),
 			})
 		case r.Held || r.KillRequested || r.Instance != "" && r.State == domain.Queued:
 		default:

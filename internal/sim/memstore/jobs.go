@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
@@ -304,7 +305,7 @@ func (s *Store) DeleteJob(_ context.Context, id domain.JobID, version int, _ str
 		}) {
 			ended = append(ended, engine.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: domain.ReasonJobDeleted,
-				Message: "the job was deleted", FinishedAt: now,
+				Why: explain.Of(explain.JobDeleted), FinishedAt: now,
 			})
 		}
 		s.settle(ended)

@@ -105,6 +105,8 @@ type Run struct {
 	CreatedAt       time.Time
 	Reason          domain.Reason
 	Message         string
+	Notes           explain.Notes // of Message
+	KillWhy         explain.Note
 	Waiting         explain.Note
 	Output          string
 	LatenessMS      *int64

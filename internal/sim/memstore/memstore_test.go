@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 					}
 					view := storetest.Run{
 						ID: r.ID, Version: r.JobVersion, State: r.State, Reason: r.Reason, Cause: r.Cause, Attempt: r.Attempt,
-						FireTime: r.FireTime.UTC(), DueAt: r.DueAt, Instance: r.Instance,
+						FireTime: r.FireTime.UTC(), DueAt: r.DueAt, Instance: r.Instance, Message: r.Message, Notes: r.Notes,
 					}
 					if r.ParentRunID != nil {
 						view.Parent = *r.ParentRunID

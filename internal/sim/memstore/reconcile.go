@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func (s *Store) find(limit int, keep func(r *Run, now time.Time) bool) (out []engine.LiveRun, err error) {
@@ -193,11 +194,11 @@ func (s *Store) RequestKill(_ context.Context, id domain.RunID, reason domain.Re
 			err = domain.NewError(domain.NotFound, fmt.Sprintf("there is no run %s", id))
 		case r.Instance == "":
 			out.Result = s.settle([]engine.Ended{{
-				RunID: id, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: reason, Message: "killed by " + by, FinishedAt: s.Now(),
+				RunID: id, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: reason, Why: explain.Of(explain.KilledBy, by), FinishedAt: s.Now(),
 			}})
 		default:
 			if !r.KillRequested {
-				r.KillRequested, r.KillRequestedAt, r.KillReason = true, db.now(), reason
+				r.KillRequested, r.KillRequestedAt, r.KillReason, r.KillWhy = true, db.now(), reason, explain.Of(explain.KilledBy, by)
 			}
 			out.Bound = []engine.LiveRun{r.LiveRun}
 		}

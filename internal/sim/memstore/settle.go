@@ -141,7 +141,7 @@ func (w *settling) retry(def *engine.Definition, r *Run, e engine.Ended) {
 	w.db.attempts[r.ID] = append(w.db.attempts[r.ID], Attempt{e})
 	r.late(e.StartedAt)
 	r.State, r.Replanned, r.RungAt, r.DueAt = domain.Retrying, false, time.Time{}, w.now.Add(wait).Truncate(time.Millisecond)
-	r.Reason, r.Message, r.Avoid = e.Reason, e.Message, ""
+	r.Reason, r.Message, r.Notes, r.Avoid = e.Reason, e.Said(), explain.Join(e.Why), ""
 	if e.Reason.AvoidsInstance() {
 		r.Avoid = e.Instance
 	}
@@ -163,12 +163,17 @@ func (w *settling) end(def *engine.Definition, r *Run, e engine.Ended) {
 		state = domain.Skipped
 	case domain.OutcomeFailed:
 	}
+	said, notes := e.Said(), explain.Join(e.Why)
 	if r.KillRequested && state != domain.Succeeded {
 		state = domain.Cancelled
 		e.Reason = r.KillReason
+		if said != "" {
+			said = ": " + said
+		}
+		said, notes = r.KillWhy.English()+said, explain.Join(r.KillWhy, e.Why)
 	}
 	r.late(e.StartedAt)
-	r.State, r.Reason, r.Message, r.Output, r.FinishedAt = state, e.Reason, e.Message, e.Output, e.FinishedAt
+	r.State, r.Reason, r.Message, r.Notes, r.Output, r.FinishedAt = state, e.Reason, said, notes, e.Output, e.FinishedAt
 	if !e.StartedAt.IsZero() {
 		r.StartedAt = at(e.StartedAt)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/alerts/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -79,6 +80,7 @@ func (s *Store) addRun(ctx context.Context, c *alert.Composed, note engine.Alert
 		}
 	}
 	c.State, c.Cause, c.Reason, c.Message.Message = domain.State(r.State), domain.Cause(r.Cause), domain.Reason(r.Reason), r.Message
+	c.Parts = explain.Notes(r.MessageNotes).Parts(r.Message)
 	c.Instance, c.Attempt, c.MaxAttempts = r.Instance, int(r.Attempt), spec.Retries+1
 	if note.Kind == domain.AlertLate && r.LatenessMs != nil {
 		c.LatenessMS = *r.LatenessMs

@@ -60,8 +60,9 @@ SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
 -- name: RequestKill :many
 -- If the kill is requested several times, the first request is kept.
 UPDATE runs_live r SET kill_requested_at = COALESCE(r.kill_requested_at, clock_timestamp()), kill_reason = COALESCE(r.kill_reason, @reason),
-       kill_why = CASE WHEN r.kill_requested_at IS NULL THEN k.why ELSE r.kill_why END
-  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@whys::text[]) AS why) k
+       kill_why = CASE WHEN r.kill_requested_at IS NULL THEN k.why ELSE r.kill_why END,
+       kill_why_note = CASE WHEN r.kill_requested_at IS NULL THEN k.note ELSE r.kill_why_note END
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@whys::text[]) AS why, unnest(@why_notes::text[]) AS note) k
  WHERE r.id = k.id
 RETURNING r.*;
 

@@ -19,7 +19,7 @@ SELECT id, job_id, job_version, state, instance, broadcast_id FROM runs_live WHE
 -- name: LockRuns :many
 -- Locks by id, so that two settlers, or a settler and a Fire, cannot deadlock.
 SELECT id, job_id, job_version, group_name, cause, state, attempt, bind, fire_time, created_at, kill_requested_at,
-       kill_reason, kill_why, instance, boot_id, broadcast_id
+       kill_reason, kill_why, kill_why_note, instance, boot_id, broadcast_id
   FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
 -- name: LockRunIDs :exec
@@ -34,14 +34,14 @@ DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]);
 -- first attempt with a known start. The start that the executor reports takes precedence.
 WITH e AS (
     SELECT unnest(@ids::uuid[]) AS id, unnest(@states::text[]) AS state, unnest(@reasons::text[]) AS reason,
-           unnest(@messages::text[]) AS message, unnest(@outputs::text[]) AS output,
+           unnest(@messages::text[]) AS message, unnest(@message_notes::text[]) AS message_notes, unnest(@outputs::text[]) AS output,
            unnest(@started_ats::timestamptz[]) AS started_at, unnest(@finished_ats::timestamptz[]) AS finished_at,
            unnest(@last_lines::bigint[]) AS last_line
 )
-INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
+INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, message_notes, output, param,
        attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, kill_requested_at, lateness_ms,
        last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id)
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, e.output, r.param,
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, NULLIF(e.message_notes, ''), e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
        COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms),
@@ -53,19 +53,20 @@ RETURNING id, lateness_ms;
 -- Ends an attempt whose run continues: the attempt is kept, and the run waits for its next attempt.
 WITH e AS (
     SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at, unnest(@outcomes::text[]) AS outcome,
-           unnest(@reasons::text[]) AS reason, unnest(@messages::text[]) AS message, unnest(@avoids::text[]) AS avoid,
+           unnest(@reasons::text[]) AS reason, unnest(@messages::text[]) AS message,
+           unnest(@message_notes::text[]) AS message_notes, unnest(@avoids::text[]) AS avoid,
            unnest(@started_ats::timestamptz[]) AS started_at, unnest(@finished_ats::timestamptz[]) AS finished_at,
            unnest(@last_lines::bigint[]) AS last_line
 ), kept AS (
     INSERT INTO run_attempts (run_id, attempt, instance, boot_id, dispatched_at, started_at, finished_at, outcome,
-           reason, message, last_line)
+           reason, message, message_notes, last_line)
     SELECT r.id, r.attempt, r.instance, r.boot_id, r.dispatched_at,
-           COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, e.outcome, e.reason, e.message, e.last_line
+           COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, e.outcome, e.reason, e.message, NULLIF(e.message_notes, ''), e.last_line
       FROM e JOIN runs_live r ON r.id = e.id
 )
 UPDATE runs_live r
    SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
-       message = e.message, avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
+       message = e.message, message_notes = NULLIF(e.message_notes, ''), avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
        give_up_at = NULL, waiting = NULL, waiting_note = NULL, started_at = NULL, dispatched_at = NULL,
        lateness_ms = COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms)
   FROM e WHERE r.id = e.id

@@ -144,7 +144,7 @@ UPDATE runs_live r
                unnest($7::timestamptz[]) AS give_up) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL AND r.kill_requested_at IS NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 type BindWaitingParams struct {
@@ -217,6 +217,8 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -431,7 +433,7 @@ UPDATE runs_live r
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
    AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - $14::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 type ExpandFirstParams struct {
@@ -519,6 +521,8 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -583,7 +587,7 @@ func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]FireableR
 }
 
 const heldAt = `-- name: HeldAt :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance) w
     ON r.job_id = w.job_id AND r.held AND (r.held_on = w.instance) IS TRUE
  ORDER BY r.id
@@ -646,6 +650,8 @@ func (q *Queries) HeldAt(ctx context.Context, arg HeldAtParams) ([]RunsLive, err
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -776,7 +782,7 @@ SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.
                unnest($5::text[]) AS boot, unnest($6::text[]) AS pin, unnest($7::text[]) AS route,
                unnest($8::text[]) AS route_note, unnest($9::text[]) AS waiting, unnest($10::text[]) AS waiting_note) w
   JOIN runs_live f ON f.id = $11
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note
 `
 
 type InsertShardsParams struct {
@@ -857,6 +863,8 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -928,7 +936,7 @@ func (q *Queries) LiveOwners(ctx context.Context, owners []domain.RunID) ([]doma
 }
 
 const liveRuns = `-- name: LiveRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note FROM runs_live WHERE id = ANY($1::uuid[])
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note FROM runs_live WHERE id = ANY($1::uuid[])
 `
 
 func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
@@ -983,6 +991,8 @@ func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1055,7 +1065,7 @@ UPDATE runs_live r
                unnest($6::timestamptz[]) AS started_at) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued') IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 type MarkRunningParams struct {
@@ -1127,6 +1137,8 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1139,7 +1151,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 }
 
 const ownerRuns = `-- name: OwnerRuns :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance, unnest($3::uuid[]) AS owner) w
     ON r.job_id = w.job_id
  WHERE (COALESCE(r.broadcast_id, r.id) = w.owner AND (w.instance = '' OR r.instance = w.instance)) IS TRUE
@@ -1205,6 +1217,8 @@ func (q *Queries) OwnerRuns(ctx context.Context, arg OwnerRunsParams) ([]RunsLiv
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1256,7 +1270,7 @@ UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 type RaiseBindsParams struct {
@@ -1318,6 +1332,8 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1435,7 +1451,7 @@ UPDATE runs_live r
                unnest($6::text[]) AS avoid) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 type UnbindParams struct {
@@ -1507,6 +1523,8 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}

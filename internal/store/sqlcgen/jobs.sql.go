@@ -650,7 +650,7 @@ func (q *Queries) SetDue(ctx context.Context, arg SetDueParams) error {
 }
 
 const unstartedOf = `-- name: UnstartedOf :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note FROM runs_live
  WHERE job_id = $1 AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id
 `
 
@@ -706,6 +706,8 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}

@@ -73,4 +73,6 @@ type RunsLive struct {
 	KillWhy         *string
 	WaitingNote     *string
 	RouteNote       *string
+	MessageNotes    *string
+	KillWhyNote     *string
 }

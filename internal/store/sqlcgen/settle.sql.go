@@ -347,7 +347,7 @@ func (q *Queries) LockRunIDs(ctx context.Context, ids []domain.RunID) error {
 
 const lockRuns = `-- name: LockRuns :many
 SELECT id, job_id, job_version, group_name, cause, state, attempt, bind, fire_time, created_at, kill_requested_at,
-       kill_reason, kill_why, instance, boot_id, broadcast_id
+       kill_reason, kill_why, kill_why_note, instance, boot_id, broadcast_id
   FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
 `
 
@@ -365,6 +365,7 @@ type LockRunsRow struct {
 	KillRequestedAt *time.Time
 	KillReason      *string
 	KillWhy         *string
+	KillWhyNote     *string
 	Instance        *string
 	BootID          *string
 	BroadcastID     *domain.RunID
@@ -394,6 +395,7 @@ func (q *Queries) LockRuns(ctx context.Context, ids []domain.RunID) ([]LockRunsR
 			&i.KillRequestedAt,
 			&i.KillReason,
 			&i.KillWhy,
+			&i.KillWhyNote,
 			&i.Instance,
 			&i.BootID,
 			&i.BroadcastID,
@@ -447,14 +449,14 @@ func (q *Queries) LostChains(ctx context.Context, batch int32) ([]int64, error) 
 const moveToHistory = `-- name: MoveToHistory :many
 WITH e AS (
     SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS state, unnest($3::text[]) AS reason,
-           unnest($4::text[]) AS message, unnest($5::text[]) AS output,
-           unnest($6::timestamptz[]) AS started_at, unnest($7::timestamptz[]) AS finished_at,
-           unnest($8::bigint[]) AS last_line
+           unnest($4::text[]) AS message, unnest($5::text[]) AS message_notes, unnest($6::text[]) AS output,
+           unnest($7::timestamptz[]) AS started_at, unnest($8::timestamptz[]) AS finished_at,
+           unnest($9::bigint[]) AS last_line
 )
-INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
+INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, message_notes, output, param,
        attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, kill_requested_at, lateness_ms,
        last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id)
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, e.output, r.param,
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, NULLIF(e.message_notes, ''), e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
        COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms),
@@ -464,14 +466,15 @@ RETURNING id, lateness_ms
 `
 
 type MoveToHistoryParams struct {
-	Ids         []domain.RunID
-	States      []string
-	Reasons     []string
-	Messages    []string
-	Outputs     []string
-	StartedAts  []time.Time
-	FinishedAts []time.Time
-	LastLines   []int64
+	Ids          []domain.RunID
+	States       []string
+	Reasons      []string
+	Messages     []string
+	MessageNotes []string
+	Outputs      []string
+	StartedAts   []time.Time
+	FinishedAts  []time.Time
+	LastLines    []int64
 }
 
 type MoveToHistoryRow struct {
@@ -487,6 +490,7 @@ func (q *Queries) MoveToHistory(ctx context.Context, arg MoveToHistoryParams) ([
 		arg.States,
 		arg.Reasons,
 		arg.Messages,
+		arg.MessageNotes,
 		arg.Outputs,
 		arg.StartedAts,
 		arg.FinishedAts,
@@ -586,7 +590,7 @@ const release = `-- name: Release :many
 UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, waiting_note = NULL, rung_at = clock_timestamp(),
        due_at = GREATEST(r.due_at, date_trunc('milliseconds', clock_timestamp()))
  WHERE r.id = ANY($1::uuid[]) AND r.held
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 // The new due instant is the instant of release, but not earlier than the old one: the process that held the run
@@ -643,6 +647,8 @@ func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, 
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -697,7 +703,7 @@ UPDATE runs_live r
    SET state = 'queued', instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, started_at = NULL,
        waiting = $1::text, waiting_note = $2::text, avoid = r.instance
  WHERE r.id = ANY($3::uuid[])
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 type RequeueRunsParams struct {
@@ -759,6 +765,8 @@ func (q *Queries) RequeueRuns(ctx context.Context, arg RequeueRunsParams) ([]Run
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -773,35 +781,37 @@ func (q *Queries) RequeueRuns(ctx context.Context, arg RequeueRunsParams) ([]Run
 const retryRuns = `-- name: RetryRuns :many
 WITH e AS (
     SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at, unnest($3::text[]) AS outcome,
-           unnest($4::text[]) AS reason, unnest($5::text[]) AS message, unnest($6::text[]) AS avoid,
-           unnest($7::timestamptz[]) AS started_at, unnest($8::timestamptz[]) AS finished_at,
-           unnest($9::bigint[]) AS last_line
+           unnest($4::text[]) AS reason, unnest($5::text[]) AS message,
+           unnest($6::text[]) AS message_notes, unnest($7::text[]) AS avoid,
+           unnest($8::timestamptz[]) AS started_at, unnest($9::timestamptz[]) AS finished_at,
+           unnest($10::bigint[]) AS last_line
 ), kept AS (
     INSERT INTO run_attempts (run_id, attempt, instance, boot_id, dispatched_at, started_at, finished_at, outcome,
-           reason, message, last_line)
+           reason, message, message_notes, last_line)
     SELECT r.id, r.attempt, r.instance, r.boot_id, r.dispatched_at,
-           COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, e.outcome, e.reason, e.message, e.last_line
+           COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, e.outcome, e.reason, e.message, NULLIF(e.message_notes, ''), e.last_line
       FROM e JOIN runs_live r ON r.id = e.id
 )
 UPDATE runs_live r
    SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
-       message = e.message, avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
+       message = e.message, message_notes = NULLIF(e.message_notes, ''), avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
        give_up_at = NULL, waiting = NULL, waiting_note = NULL, started_at = NULL, dispatched_at = NULL,
        lateness_ms = COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms)
   FROM e WHERE r.id = e.id
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
 `
 
 type RetryRunsParams struct {
-	Ids         []domain.RunID
-	DueAts      []time.Time
-	Outcomes    []string
-	Reasons     []string
-	Messages    []string
-	Avoids      []string
-	StartedAts  []time.Time
-	FinishedAts []time.Time
-	LastLines   []int64
+	Ids          []domain.RunID
+	DueAts       []time.Time
+	Outcomes     []string
+	Reasons      []string
+	Messages     []string
+	MessageNotes []string
+	Avoids       []string
+	StartedAts   []time.Time
+	FinishedAts  []time.Time
+	LastLines    []int64
 }
 
 // Ends an attempt whose run continues: the attempt is kept, and the run waits for its next attempt.
@@ -812,6 +822,7 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]RunsLiv
 		arg.Outcomes,
 		arg.Reasons,
 		arg.Messages,
+		arg.MessageNotes,
 		arg.Avoids,
 		arg.StartedAts,
 		arg.FinishedAts,
@@ -867,6 +878,8 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]RunsLiv
 			&i.KillWhy,
 			&i.WaitingNote,
 			&i.RouteNote,
+			&i.MessageNotes,
+			&i.KillWhyNote,
 		); err != nil {
 			return nil, err
 		}

@@ -1,11 +1,14 @@
 package view_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/store/view"
 )
 
 // Rows of three kinds are shown: with a note, without one, and with a note that a binary of the previous release has left beside
@@ -65,5 +68,58 @@ func TestNoteWithoutSentence(t *testing.T) {
 	f.exec(`UPDATE runs_live SET waiting = NULL, waiting_note = $2 WHERE id = $1`, id, explain.Of(explain.BehindOthers))
 	if r, err := f.view.Run(t.Context(), id); err != nil || r.Waiting != nil || r.Route != nil {
 		t.Errorf("%+v, %+v (%v)", r.Waiting, r.Route, err)
+	}
+}
+
+// The message of a run or an attempt has parts if the engine wrote it. A message of a binary of the previous release has none,
+// even beside older notes.
+func TestMessagesOfOldAndNewRows(t *testing.T) {
+	f := newFixture(t)
+	notes := explain.Join(explain.Of(explain.KilledBy, "ann"), explain.Of(explain.InstanceDied, "one"))
+	for _, tt := range []struct {
+		name, message string
+		notes         *explain.Notes
+		want          string
+	}{
+		{"the engine's", "killed by ann: instance one died", &notes, "killed_by instance_died"},
+		{"the handler's, or an old row", "killed by ann: instance one died", nil, ""},
+		{"an old note", "exit status 3", &notes, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			check := func(what string, parts []explain.Explanation) {
+				t.Helper()
+				var codes []string
+				for _, p := range parts {
+					codes = append(codes, string(p.Code))
+				}
+				if got := strings.Join(codes, " "); got != tt.want {
+					t.Errorf("%s has %s, want %s", what, got, tt.want)
+				}
+			}
+			waits, ended := domain.NewRunID(time.Now()), domain.NewRunID(time.Now())
+			f.live(waits, 1, "default", "retrying")
+			f.finished(ended, 1, "default", "failed", "lost", "manual")
+			f.exec(`UPDATE runs_live SET message = $2, message_notes = $3, attempt = 1 WHERE id = $1`, waits, tt.message, tt.notes)
+			f.exec(`UPDATE runs_history SET message = $2, message_notes = $3, attempt = 2 WHERE id = $1`, ended, tt.message, tt.notes)
+			f.exec(`INSERT INTO run_attempts (run_id, attempt, instance, finished_at, outcome, reason, message, message_notes, last_line)
+				SELECT unnest($1::uuid[]), 1, 'one', now(), 'failed', 'lost', $2, $3, 0`, []domain.RunID{waits, ended}, tt.message, tt.notes)
+			for name, id := range map[string]domain.RunID{"the retrying run": waits, "the ended run": ended} {
+				r, err := f.view.Run(t.Context(), id)
+				if err != nil || r.Message != tt.message || r.Attempts[0].Message != tt.message {
+					t.Fatalf("%s: %+v (%v)", name, r, err)
+				}
+				check(name, r.MessageParts)
+				for _, a := range r.Attempts {
+					check(fmt.Sprintf("attempt %d of %s", a.Attempt, name), a.MessageParts)
+				}
+			}
+			runs, _, err := f.view.Runs(t.Context(), view.RunFilter{Limit: 2})
+			if err != nil || len(runs) != 2 {
+				t.Fatalf("%+v (%v)", runs, err)
+			}
+			for _, r := range runs {
+				check("in the list", r.MessageParts)
+			}
+		})
 	}
 }

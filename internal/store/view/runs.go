@@ -263,6 +263,7 @@ func attempts(run domain.Run, earlier []sqlcgen.AttemptsOfRunRow) []domain.Attem
 			Attempt: int(a.Attempt), Instance: orZero(a.Instance), DispatchedAt: instant(a.DispatchedAt),
 			StartedAt: instant(a.StartedAt), FinishedAt: domain.AtPtr(a.FinishedAt),
 			Outcome: a.Outcome, Reason: domain.Reason(a.Reason), Message: a.Message,
+			MessageParts: explain.Notes(orZero(a.MessageNotes)).Parts(a.Message),
 		})
 	}
 	if n := len(all); n > 0 && all[n-1].Attempt >= run.Attempt {
@@ -276,7 +277,7 @@ func attempts(run domain.Run, earlier []sqlcgen.AttemptsOfRunRow) []domain.Attem
 		StartedAt: run.StartedAt, FinishedAt: run.FinishedAt,
 	}
 	if run.State.Final() {
-		last.Outcome, last.Reason, last.Message = string(run.State), run.Reason, run.Message
+		last.Outcome, last.Reason, last.Message, last.MessageParts = string(run.State), run.Reason, run.Message, run.MessageParts
 	}
 	return append(all, last)
 }
@@ -285,7 +286,7 @@ func toRun(r sqlcgen.RunsByIDRow) domain.Run {
 	run := domain.Run{
 		ID: r.ID, JobID: domain.JobID(r.JobID), JobName: r.JobName, JobVersion: int(r.JobVersion), Group: r.GroupName,
 		Cause: domain.Cause(r.Cause), State: domain.State(r.State), Reason: domain.Reason(r.Reason),
-		Message: r.Message, Output: r.Output, Param: r.Param,
+		Message: r.Message, MessageParts: explain.Notes(orZero(r.MessageNotes)).Parts(r.Message), Output: r.Output, Param: r.Param,
 		FireTime: instant(r.FireTime), DueAt: domain.AtPtr(r.DueAt), CreatedAt: domain.At(r.CreatedAt),
 		DispatchedAt: instant(r.DispatchedAt), StartedAt: instant(r.StartedAt), FinishedAt: instant(r.FinishedAt),
 		LatenessMS: r.LatenessMs, Attempt: int(r.Attempt), MaxAttempts: int(r.Retries) + 1,

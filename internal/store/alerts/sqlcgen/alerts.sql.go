@@ -252,24 +252,25 @@ func (q *Queries) LastChunks(ctx context.Context, arg LastChunksParams) ([]LastC
 }
 
 const run = `-- name: Run :one
-SELECT id, cause, state, reason, message, attempt, fire_time, lateness_ms, last_line, COALESCE(instance, '')::text AS instance,
+SELECT id, cause, state, reason, message, COALESCE(message_notes, '')::text AS message_notes, attempt, fire_time, lateness_ms, last_line, COALESCE(instance, '')::text AS instance,
        broadcast_id, COALESCE(shard_total, 0)::int AS shard_total
   FROM runs_history WHERE id = $1
 `
 
 type RunRow struct {
-	ID          domain.RunID
-	Cause       string
-	State       string
-	Reason      string
-	Message     string
-	Attempt     int32
-	FireTime    *time.Time
-	LatenessMs  *int64
-	LastLine    int64
-	Instance    string
-	BroadcastID *domain.RunID
-	ShardTotal  int32
+	ID           domain.RunID
+	Cause        string
+	State        string
+	Reason       string
+	Message      string
+	MessageNotes string
+	Attempt      int32
+	FireTime     *time.Time
+	LatenessMs   *int64
+	LastLine     int64
+	Instance     string
+	BroadcastID  *domain.RunID
+	ShardTotal   int32
 }
 
 func (q *Queries) Run(ctx context.Context, id domain.RunID) (RunRow, error) {
@@ -281,6 +282,7 @@ func (q *Queries) Run(ctx context.Context, id domain.RunID) (RunRow, error) {
 		&i.State,
 		&i.Reason,
 		&i.Message,
+		&i.MessageNotes,
 		&i.Attempt,
 		&i.FireTime,
 		&i.LatenessMs,

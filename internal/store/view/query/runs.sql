@@ -64,7 +64,7 @@ SELECT r.id FROM runs_live r
 -- name: RunsByID :many
 -- For lists: long texts are cut to text_chars characters.
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
-       left(r.message, @text_chars::integer) AS message, left(r.output, @text_chars) AS output,
+       left(r.message, @text_chars::integer) AS message, r.message_notes, left(r.output, @text_chars) AS output,
        left(coalesce(r.param, v.spec->>'param', ''), @text_chars)::text AS param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at, r.started_at, r.finished_at,
        r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, r.held_by, r.shard_index, r.shard_total,
@@ -76,7 +76,7 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
  ORDER BY r.id DESC;
 
 -- name: AttemptsOfRun :many
-SELECT a.attempt, a.instance, a.dispatched_at, a.started_at, a.finished_at, a.outcome, a.reason, a.message
+SELECT a.attempt, a.instance, a.dispatched_at, a.started_at, a.finished_at, a.outcome, a.reason, a.message, a.message_notes
   FROM run_attempts a WHERE a.run_id = @run_id
  ORDER BY a.attempt;
 

@@ -13,7 +13,7 @@ import (
 )
 
 const attemptsOfRun = `-- name: AttemptsOfRun :many
-SELECT a.attempt, a.instance, a.dispatched_at, a.started_at, a.finished_at, a.outcome, a.reason, a.message
+SELECT a.attempt, a.instance, a.dispatched_at, a.started_at, a.finished_at, a.outcome, a.reason, a.message, a.message_notes
   FROM run_attempts a WHERE a.run_id = $1
  ORDER BY a.attempt
 `
@@ -27,6 +27,7 @@ type AttemptsOfRunRow struct {
 	Outcome      string
 	Reason       string
 	Message      string
+	MessageNotes *string
 }
 
 func (q *Queries) AttemptsOfRun(ctx context.Context, runID domain.RunID) ([]AttemptsOfRunRow, error) {
@@ -47,6 +48,7 @@ func (q *Queries) AttemptsOfRun(ctx context.Context, runID domain.RunID) ([]Atte
 			&i.Outcome,
 			&i.Reason,
 			&i.Message,
+			&i.MessageNotes,
 		); err != nil {
 			return nil, err
 		}
@@ -551,7 +553,7 @@ func (q *Queries) RunState(ctx context.Context, id domain.RunID) (RunStateRow, e
 
 const runsByID = `-- name: RunsByID :many
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
-       left(r.message, $1::integer) AS message, left(r.output, $1) AS output,
+       left(r.message, $1::integer) AS message, r.message_notes, left(r.output, $1) AS output,
        left(coalesce(r.param, v.spec->>'param', ''), $1)::text AS param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at, r.started_at, r.finished_at,
        r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, r.held_by, r.shard_index, r.shard_total,
@@ -577,6 +579,7 @@ type RunsByIDRow struct {
 	State           string
 	Reason          string
 	Message         string
+	MessageNotes    *string
 	Output          string
 	Param           string
 	Attempt         int32
@@ -623,6 +626,7 @@ func (q *Queries) RunsByID(ctx context.Context, arg RunsByIDParams) ([]RunsByIDR
 			&i.State,
 			&i.Reason,
 			&i.Message,
+			&i.MessageNotes,
 			&i.Output,
 			&i.Param,
 			&i.Attempt,
