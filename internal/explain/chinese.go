@@ -95,7 +95,7 @@ func (a Args) chineseEnd(code Code) string {
 	case EarlierUnfinished:
 		return fmt.Sprintf("到期时，本任务的运行 %s 尚未结束", a.text("run"))
 	case TooManyHeld:
-		return fmt.Sprintf("本任务已有 %d 次运行在等待前一次结束", a.num("limit"))
+		return fmt.Sprintf("本任务被阻塞的运行已达 %d 次", a.num("limit"))
 	case CoveredBy:
 		return fmt.Sprintf("被本任务的运行 %s 覆盖", a.text("run"))
 	case KilledBy:
@@ -105,9 +105,9 @@ func (a Args) chineseEnd(code Code) string {
 	case NeverStarted:
 		return "终止时尚未启动"
 	case NotTaken:
-		return fmt.Sprintf("执行器组 %s 中没有提供处理器 %s 的实例在 %s内接收它", a.text("group"), a.text("handler"), ChineseDuration(a.duration("deadline_ms")))
+		return fmt.Sprintf("%s内，执行器组 %s 中没有提供处理器 %s 的实例接收它", ChineseDuration(a.duration("deadline_ms")), a.text("group"), a.text("handler"))
 	case ScriptNotTaken:
-		return fmt.Sprintf("执行器组 %s 中没有能运行 %s 脚本的实例在 %s内接收它", a.text("group"), a.text("language"), ChineseDuration(a.duration("deadline_ms")))
+		return fmt.Sprintf("%s内，执行器组 %s 中没有能运行 %s 脚本的实例接收它", ChineseDuration(a.duration("deadline_ms")), a.text("group"), a.text("language"))
 	case ShardInstanceGone:
 		return fmt.Sprintf("该分片属于实例 %s，但它已不在线", a.text("instance"))
 	case OfferTooLarge:

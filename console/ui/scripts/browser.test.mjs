@@ -9,6 +9,7 @@ import { chromium } from "playwright-core";
 import { browserPath, heartbeat, logIn, provider, start, until } from "./browser/belfry.mjs";
 import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
+import { messages } from "./browser/messages.mjs";
 import { counted, heading, ready, scene } from "./browser/scene.mjs";
 
 const stage = {}; // base, browser, the identity provider, and the sessions of the users admin and viewer
@@ -36,6 +37,7 @@ if (!browserPath) {
   scenes();
   changes(stage);
   calendars(stage);
+  messages(stage);
 }
 
 function scenes() {

@@ -72,7 +72,7 @@ func TestNoteWithoutSentence(t *testing.T) {
 }
 
 // The message of a run or an attempt has parts if the engine wrote it. A message of a binary of the previous release has none,
-// even beside older notes.
+// even if the row has older notes.
 func TestMessagesOfOldAndNewRows(t *testing.T) {
 	f := newFixture(t)
 	notes := explain.Join(explain.Of(explain.KilledBy, "ann"), explain.Of(explain.InstanceDied, "one"))

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { explain, type Code } from "./explain";
+import { explain, message, type Code, type Explanation } from "./explain";
 import { zhExplain } from "./explain.zh";
 
 const contract = JSON.parse(readFileSync(new URL("../../../api/testdata/openapi.json", import.meta.url), "utf8")) as { components: { schemas: { Explanation: { properties: { code: { enum: Code[] } } } } } };
@@ -10,6 +10,7 @@ const values = {
   language: "python", more: 2, slots: [{ instance: "a", taken: 1, capacity: 4 }], passed: [{ instance: "b", answered: true, runs: 3 }, { instance: "c", answered: false }],
   instance: "a", reason: "full", route: "any", instances: 3, taken: 1, capacity: 4, turn: 5, number: 2, key: "k", runs: 7, shard: 0, total: 3, full: 1, avoided: "z",
   misfire: "fire_all", latest: 100, tolerance_ms: 5000, late_ms: 3_723_000, version: 2, pauses: [{ group: "web", from: "2026-01-01", to: "", by: "ann", reason: "" }],
+  run: "019a", limit: 1000, by: "ann", group: "web", handler: "echo", deadline_ms: 1500, bytes: 900,
 };
 
 test("every code of the contract has an English and a Chinese text", () => {
@@ -33,4 +34,24 @@ test("explanations show their values", () => {
 test("what only its sentence explains, and what a newer server explains, shows the sentence", () => {
   expect(explain("zh", { code: "text", args: {}, text: "as it was" })).toBe("as it was");
   expect(explain("zh", { code: "newer" as Code, args: {}, text: "as it is" })).toBe("as it is");
+});
+
+// The texts are those of package explain, which writes them in alerts.
+const messages = JSON.parse(readFileSync(new URL("../../../../internal/explain/testdata/messages.zh.json", import.meta.url), "utf8")) as (Explanation & { zh: string })[];
+
+test("messages of the engine are translated", () => {
+  for (const { zh, ...part } of messages) {
+    expect(message("zh", { message: part.text, message_parts: [part] })).toBe(zh);
+    expect(message("en", { message: part.text, message_parts: [part] })).toBe(part.text);
+  }
+});
+
+test("the handler's words stay as they are, alone and after the reason of a kill", () => {
+  const killed: Explanation = { code: "killed_by", args: { by: "ann" }, text: "killed by ann" };
+  const own: Explanation = { code: "text", args: {}, text: "exit status 3\nas it said" };
+  const died: Explanation = { code: "instance_died", args: { instance: "i1" }, text: "instance i1 died" };
+  expect(message("zh", { message: "exit status 3" })).toBe("exit status 3");
+  expect(message("zh", { message: "killed by ann: exit status 3\nas it said", message_parts: [killed, own] })).toBe("由 ann 终止：exit status 3\nas it said");
+  expect(message("zh", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe("由 ann 终止：实例 i1 已失联");
+  expect(message("en", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe("killed by ann: instance i1 died");
 });

@@ -1,4 +1,4 @@
-// Explanations in the reader's language: why a run waits, how it was routed, why fire times were missed.
+// Explanations in the reader's language: why a run waits, how it was routed, why fire times were missed, how the engine ended a run.
 import { useCallback } from "react";
 import type { Schemas } from "../api/client";
 import { useLanguage } from ".";
@@ -18,4 +18,18 @@ export function explain(language: "en" | "zh", e: Explanation): string {
 export function useExplain(): (e: unknown) => string {
   const { language } = useLanguage();
   return useCallback((e) => (e ? explain(language, e as Explanation) : ""), [language]);
+}
+
+/** Said is what has a message: a run, an attempt, or a failure on the overview. Belfry's own parts of the message are in parts. */
+export type Said = { message: string; message_parts?: Explanation[] };
+
+/** message returns a message in a language. The handler's own words are not translated. */
+export function message(language: "en" | "zh", said: Said): string {
+  return language === "zh" && said.message_parts?.length ? said.message_parts.map((p) => explain(language, p)).join("：") : said.message;
+}
+
+/** useMessage returns message for the reader's language. */
+export function useMessage(): (said: Said) => string {
+  const { language } = useLanguage();
+  return useCallback((said) => message(language, said), [language]);
 }

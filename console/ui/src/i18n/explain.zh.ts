@@ -86,5 +86,23 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
   group_paused: (v) => [...pauses(v), outcome(v)].join("；"),
   unexplained: (v) => `原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 ${count(v, "version")} 有效`,
 
-  text: (_, text) => text, // an older release stored only the English sentence
+  earlier_unfinished: (v) => `到期时，本任务的运行 ${name(v, "run")} 尚未结束`,
+  too_many_held: (v) => `本任务被阻塞的运行已达 ${count(v, "limit")} 次`,
+  covered_by: (v) => `被本任务的运行 ${name(v, "run")} 覆盖`,
+  killed_by: (v) => `由 ${name(v, "by")} 终止`,
+  job_deleted: () => "任务已被删除",
+  never_started: () => "终止时尚未启动",
+  not_taken: (v) => `${duration(count(v, "deadline_ms"))}内，执行器组 ${name(v, "group")} 中没有提供处理器 ${name(v, "handler")} 的实例接收它`,
+  script_not_taken: (v) => `${duration(count(v, "deadline_ms"))}内，执行器组 ${name(v, "group")} 中没有能运行 ${name(v, "language")} 脚本的实例接收它`,
+  shard_instance_gone: (v) => `该分片属于实例 ${name(v, "instance")}，但它已不在线`,
+  offer_too_large: (v) => `参数和父任务输出过大：派发消息为 ${count(v, "bytes")} 字节，上限为 ${count(v, "limit")} 字节`,
+  instance_died: (v) => `实例 ${name(v, "instance")} 已失联`,
+  start_barred: () => "所在实例在线，但不会启动它",
+  attempt_unknown: () => "所在实例在线，但没有它的记录",
+  result_lost: () => "所在实例已执行完毕，但结果已丢失",
+  output_lost: () => "输出已丢失：这次尝试此前已结束，所在实例只保留了结局",
+  no_report: () => "所在实例未按时报告结束",
+  result_refused: () => "结果无法保存，已转入死信",
+
+  text: (_, text) => text, // a handler's own words, or a sentence of an older release
 };

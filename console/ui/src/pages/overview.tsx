@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { get, search, type Schemas } from "../api/client";
 import { useT } from "../i18n";
-import { useExplain } from "../i18n/explain";
+import { useExplain, useMessage } from "../i18n/explain";
 import { useFilters, useListKeys, useNow, useTitle } from "../lib/hooks";
 import { useStream } from "../lib/live";
 import { clock, dateTime, shortDuration } from "../lib/time";
@@ -17,6 +17,7 @@ type Span = keyof typeof spans;
 
 export default function Overview() {
   const t = useT();
+  const message = useMessage();
   useTitle(t("nav.overview"));
   useListKeys();
   const now = useNow();
@@ -65,7 +66,7 @@ export default function Overview() {
           <Section title={t("overview.failures")} right={<Link className="link" href="/runs?state=failed">{t("all")}</Link>}>
             {o.recent_failures.length === 0 ? <Text size="sm" c="dimmed">{t("overview.nofailures")}</Text> : (
               <ul className="plain-list">{o.recent_failures.slice(0, o.recent_missed.length > 0 ? 5 : 7).map((r) => (
-                <li key={r.run_id}><Link href={`/runs/${r.run_id}`} data-row className="row-link"><State state="failed" reason={r.reason} /> {r.job_name}</Link> <span className="faint">{r.group}{r.finished_at && <> · <Ago at={r.finished_at} /></>}</span>{r.message && <div className="message one-line">{r.message}</div>}</li>
+                <li key={r.run_id}><Link href={`/runs/${r.run_id}`} data-row className="row-link"><State state="failed" reason={r.reason} /> {r.job_name}</Link> <span className="faint">{r.group}{r.finished_at && <> · <Ago at={r.finished_at} /></>}</span>{r.message && <div className="message one-line">{message(r)}</div>}</li>
               ))}</ul>
             )}
           </Section>

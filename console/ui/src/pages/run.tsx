@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { get, post, type RunDetail } from "../api/client";
 import { useT } from "../i18n";
-import { useExplain } from "../i18n/explain";
+import { useExplain, useMessage } from "../i18n/explain";
 import { useNow, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { shortDuration } from "../lib/time";
@@ -18,6 +18,7 @@ export const final = (state: string) => ["succeeded", "failed", "cancelled", "sk
 export default function RunPage({ id }: { id: string }) {
   const t = useT();
   const explain = useExplain();
+  const message = useMessage();
   const may = useMay();
   const now = useNow();
   const [, navigate] = useLocation();
@@ -46,7 +47,7 @@ export default function RunPage({ id }: { id: string }) {
       </PageHead>
       {run.error && <ErrorNote error={run.error} />}
       {r.kill_requested_at && !final(r.state) && <Alert color="yellow" variant="light" mb="sm">{r.started_at ? t("run.killing.running", { d: shortDuration(Math.max(0, now.getTime() - Date.parse(r.started_at))) }) : t("run.killing")}</Alert>}
-      {r.message && <pre className={`message-block ${r.state === "failed" ? "bad" : ""}`} tabIndex={0}>{r.message}</pre>}
+      {r.message && <pre className={`message-block ${r.state === "failed" ? "bad" : ""}`} tabIndex={0}>{message(r)}</pre>}
       {r.waiting && <Text size="sm" mb="xs"><b>{t("run.waiting")}</b> {explain(r.waiting)}</Text>}
       {r.held_by && <Text size="sm" mb="xs"><b>{t("run.held")}</b> <Link className="link mono" href={`/runs/${r.held_by}`}>{r.held_by}</Link></Text>}
       {r.note && <Text size="sm" mb="xs">{r.note}</Text>}

@@ -1,7 +1,7 @@
 import { Link } from "wouter";
 import type { Run } from "../api/client";
 import { useT } from "../i18n";
-import { useExplain } from "../i18n/explain";
+import { useExplain, useMessage } from "../i18n/explain";
 import { shortDuration } from "../lib/time";
 import { Instant, State } from "./basics";
 
@@ -9,6 +9,7 @@ import { Instant, State } from "./basics";
 export function RunTable({ runs, job = true, now, chosen, onChoose }: { runs: Run[]; job?: boolean; now: Date; chosen?: Set<string>; onChoose?: (id: string, on: boolean) => void }) {
   const t = useT();
   const explain = useExplain();
+  const message = useMessage();
   return (
     <div className="table-box">
       <table className="list">
@@ -27,7 +28,7 @@ export function RunTable({ runs, job = true, now, chosen, onChoose }: { runs: Ru
               <td className="num wide">{r.lateness_ms != null ? shortDuration(r.lateness_ms) : <span className="faint">–</span>}</td>
               <td className="wide">{t(`cause.${r.cause}`)}</td>
               <td className="wide">{r.instance || <span className="faint">–</span>}</td>
-              <td className="wide message">{r.message || explain(r.waiting) || (r.held_by ? t("run.held") : "")}</td>
+              <td className="wide message">{message(r) || explain(r.waiting) || (r.held_by ? t("run.held") : "")}</td>
             </tr>
           ))}
         </tbody>

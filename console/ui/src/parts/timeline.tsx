@@ -1,5 +1,6 @@
 import type { RunDetail } from "../api/client";
 import { useT } from "../i18n";
+import { useMessage } from "../i18n/explain";
 import { millis, shortDuration } from "../lib/time";
 import { timeline } from "../lib/timeline";
 import { reasonText } from "./basics";
@@ -7,6 +8,7 @@ import { reasonText } from "./basics";
 /** Timeline shows the steps of a run, and the time between them. */
 export function Timeline({ run, now }: { run: RunDetail; now: Date }) {
   const t = useT();
+  const message = useMessage();
   const entries = timeline(run);
   const last = entries.at(-1)?.step;
   const open = run.state === "running" && last?.kind === "started" ? now.getTime() - Date.parse(last.at) : undefined;
@@ -25,7 +27,7 @@ export function Timeline({ run, now }: { run: RunDetail; now: Date }) {
               {step.kind === "finished" && step.attemptOf && <span className="faint"> {[step.attemptOf.outcome && t(`outcome.${outcome(step.attemptOf.outcome)}`), step.attemptOf.reason && reasonText(t, step.attemptOf.reason)].filter(Boolean).join(": ")}</span>}
             </span>
           </div>
-          {step.kind === "finished" && step.attemptOf?.message && step.attemptOf.message !== run.message && <pre className="message-block">{step.attemptOf.message}</pre>}
+          {step.kind === "finished" && step.attemptOf?.message && step.attemptOf.message !== run.message && <pre className="message-block">{message(step.attemptOf)}</pre>}
         </li>
       ))}
       {open !== undefined && <li className="step step-open"><div className="gap">{t("gap.running", { d: shortDuration(Math.max(0, open)) })}</div></li>}
