@@ -20,6 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/alerts"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
 	"github.com/belfryhq/belfry/migrations"
@@ -101,8 +102,8 @@ func (a *alarm) wants(channels ...string) func(*domain.JobSpec) {
 	}
 }
 
-// end ends one run of a job with an outcome. It stores lines of the run's log before or after the end.
-func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) engine.LiveRun {
+// start fires one run of a job.
+func (a *alarm) start(job domain.JobID) engine.LiveRun {
 	a.t.Helper()
 	fire := time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
 	if _, err := a.pg.Trigger(context.Background(), job, domain.Trigger{Cause: domain.CauseManual, FireTime: &fire}); err != nil {
@@ -116,7 +117,13 @@ func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) engine.
 	if _, err := f.Fire(context.Background(), due); err != nil {
 		a.t.Fatal(err)
 	}
-	r := f.next(a.t)
+	return f.next(a.t)
+}
+
+// end ends one run of a job with an outcome. It stores lines of the run's log before or after the end.
+func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) engine.LiveRun {
+	a.t.Helper()
+	r := a.start(job)
 	e := engine.Ended{
 		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Group: r.Group, Outcome: outcome,
 		StartedAt: a.pg.Now(), FinishedAt: a.pg.Now(), LastLine: int64(lines), Message: "exit status 3",
@@ -200,6 +207,29 @@ func TestAlertIsDelivered(t *testing.T) {
 	}
 	if d, r := a.outcomes("delivered"), a.outcomes("retried"); d != 2 || r != 2 {
 		t.Errorf("counted %v delivered, %v retried", d, r)
+	}
+}
+
+// If the engine ended the run, the alert has the codes of the message. A channel in Chinese shows them in Chinese.
+func TestAlertOfTheEngine(t *testing.T) {
+	a := newAlarm(t)
+	hook := newReceiver(t)
+	a.channel("hook", hook.URL)
+	r := a.start(a.job("nightly", a.wants("hook")))
+	out, err := a.pg.Settle(t.Context(), []engine.Ended{{
+		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeFailed, Reason: domain.ReasonLost,
+		Why: explain.Of(explain.InstanceDied, "a"), FinishedAt: a.pg.Now(),
+	}})
+	if err != nil || out.Dispositions[0] != engine.Settled {
+		t.Fatalf("settle: %+v, %v", out, err)
+	}
+	stop := a.work()
+	a.eventually("the alert is delivered", func() bool { return len(hook.messages()) == 1 })
+	stop()
+	m := hook.messages()[0]
+	said := alert.Render(&alert.Channel{Kind: alert.KindWebhook, Language: alert.Chinese}, m).Text
+	if m.Message != "instance a died" || len(m.Parts) != 1 || m.Parts[0].Code != explain.InstanceDied || !strings.Contains(said, "\n信息:实例 a 已失联\n") {
+		t.Errorf("delivered: %+v, in Chinese: %s", m, said)
 	}
 }
 
