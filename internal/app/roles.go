@@ -263,7 +263,7 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	e, err := executor.New(executor.Config{
 		NATSOptions: options,
 		NATSURL:     c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
-		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: c.DrainTimeout, Logger: p.log, Version: a.Version, Clock: a.Clock,
+		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: orNone(c.DrainTimeout), SettleTimeout: orNone(c.SettleTimeout), Logger: p.log, Version: a.Version, Clock: a.Clock,
 	})
 	if err != nil {
 		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)
@@ -299,8 +299,16 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 		p.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
 		fmt.Fprintf(a.Stdout, "metrics: http://%s\n", ln.Addr())
 	}
-	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + 30*time.Second})
+	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + c.SettleTimeout + 30*time.Second})
 	return p.run(ctx)
+}
+
+// orNone returns the duration for the SDK, in which 0 means the default and a negative value means none.
+func orNone(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }
 
 // allowScripts enables scripts in the given languages on an executor. It returns an error if an interpreter is missing.
