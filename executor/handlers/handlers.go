@@ -18,11 +18,13 @@ type Options struct {
 	// AllowCommand also registers command. Everyone who may edit a job of the group can then run any program with the
 	// rights of this process.
 	AllowCommand bool
+	// HTTP limits the addresses to which http connects.
+	HTTP HTTPOptions
 }
 
 // Register registers http, sleep and echo under these names, and command if it is allowed.
 func Register(e *executor.Executor, o Options) {
-	e.HandleFunc("http", HTTP)
+	e.HandleFunc("http", NewHTTP(o.HTTP))
 	e.HandleFunc("sleep", Sleep)
 	e.HandleFunc("echo", Echo)
 	if o.AllowCommand {

@@ -268,7 +268,7 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	if err != nil {
 		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)
 	}
-	handlers.Register(e, handlers.Options{AllowCommand: c.AllowCommand})
+	handlers.Register(e, handlers.Options{AllowCommand: c.AllowCommand, HTTP: httpOptions(c)})
 	if err := allowScripts(e, c.AllowScript); err != nil {
 		return err
 	}
@@ -309,6 +309,15 @@ func orNone(d time.Duration) time.Duration {
 		return -1
 	}
 	return d
+}
+
+// httpOptions returns the addresses that the handler http may reach.
+func httpOptions(c config.Executor) handlers.HTTPOptions {
+	o := handlers.HTTPOptions{DenyPrivate: c.HTTPDenyPrivate, Allow: c.AllowedNetworks()}
+	if c.HTTPUseProxy {
+		o.Proxy = http.ProxyFromEnvironment
+	}
+	return o
 }
 
 // allowScripts enables scripts in the given languages on an executor. It returns an error if an interpreter is missing.
