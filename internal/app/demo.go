@@ -40,8 +40,11 @@ func (s *standalone) addDemo(ctx context.Context, url string) error {
 		return err
 	}
 	handlers.Register(e, handlers.Options{})
-	if err := allowScripts(e, s.c.AllowScript); err != nil {
+	if err := allowScripts(e, s.c.AllowScript, nil); err != nil {
 		return err
+	}
+	if len(s.c.AllowScript) > 0 {
+		s.warnOfRoot(ctx)
 	}
 	s.group.Add(lifecycle.Component{Name: "demo executor", Run: e.Run})
 	s.add("demo jobs", func(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/handlers"
+	"github.com/belfryhq/belfry/executor/runas"
 	"github.com/belfryhq/belfry/executor/scripts"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -268,11 +270,13 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	if err != nil {
 		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)
 	}
-	handlers.Register(e, handlers.Options{AllowCommand: c.AllowCommand, HTTP: httpOptions(c)})
-	if err := allowScripts(e, c.AllowScript); err != nil {
+	if err := addHandlers(e, c); err != nil {
 		return err
 	}
 	if c.AllowCommand || len(c.AllowScript) > 0 {
+		if c.RunAs == "" {
+			p.warnOfRoot(ctx)
+		}
 		if err := hide(); err != nil {
 			p.log.WarnContext(ctx, "cannot protect this process's memory, commands and scripts may be able to read its settings", "err", err)
 		}
@@ -311,6 +315,19 @@ func orNone(d time.Duration) time.Duration {
 	return d
 }
 
+// addHandlers registers the stock handlers, and the scripts that the settings allow.
+func addHandlers(e *executor.Executor, c config.Executor) error {
+	o := handlers.Options{AllowCommand: c.AllowCommand, HTTP: httpOptions(c)}
+	if c.RunAs != "" {
+		var err error
+		if o.RunAs, err = runas.Lookup(c.RunAs); err != nil {
+			return &domain.Error{Code: domain.Invalid, Message: "--run-as", Err: err}
+		}
+	}
+	handlers.Register(e, o)
+	return allowScripts(e, c.AllowScript, o.RunAs)
+}
+
 // httpOptions returns the addresses that the handler http may reach.
 func httpOptions(c config.Executor) handlers.HTTPOptions {
 	o := handlers.HTTPOptions{DenyPrivate: c.HTTPDenyPrivate, Allow: c.AllowedNetworks()}
@@ -320,12 +337,20 @@ func httpOptions(c config.Executor) handlers.HTTPOptions {
 	return o
 }
 
+// warnOfRoot logs a warning if this process, and so its commands and scripts, run as root.
+func (p *process) warnOfRoot(ctx context.Context) {
+	if os.Geteuid() == 0 {
+		p.log.WarnContext(ctx, "commands and scripts run as root and can read all secrets of this machine, also the group's token: "+
+			"run belfry executor under another account, or set --run-as")
+	}
+}
+
 // allowScripts enables scripts in the given languages on an executor. It returns an error if an interpreter is missing.
-func allowScripts(e *executor.Executor, languages []string) error {
+func allowScripts(e *executor.Executor, languages []string, as *runas.Account) error {
 	if len(languages) == 0 {
 		return nil
 	}
-	r, err := scripts.New(scripts.Options{Languages: languages})
+	r, err := scripts.New(scripts.Options{Languages: languages, RunAs: as})
 	if err != nil {
 		return &domain.Error{Code: domain.Invalid, Message: "--allow-script", Err: err}
 	}

@@ -160,8 +160,9 @@ type Executor struct {
 	HTTPDenyPrivate bool              `name:"http-deny-private" env:"BELFRY_HTTP_DENY_PRIVATE" help:"The handler http does not connect to this machine or to private networks. It never connects to link-local addresses and cloud metadata services."`
 	HTTPAllow       []string          `name:"http-allow" env:"BELFRY_HTTP_ALLOW" placeholder:"CIDR" help:"Private networks or addresses (10.1.0.0/16) that the handler http may reach. All other private ones are denied, also without --http-deny-private."`
 	HTTPUseProxy    bool              `name:"http-use-proxy" env:"BELFRY_HTTP_USE_PROXY" help:"The handler http uses the proxies of HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Then the proxy must deny addresses: http checks only the proxy's address and addresses in URLs."`
-	AllowCommand    bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line of a job as this user."`
-	AllowScript     []string          `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages to run, as this user: bash, sh, python, node, php, powershell, go."`
+	AllowCommand    bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line of a job as this user, or as --run-as."`
+	AllowScript     []string          `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages to run, as this user or as --run-as: bash, sh, python, node, php, powershell, go."`
+	RunAs           string            `name:"run-as" env:"BELFRY_RUN_AS" placeholder:"USER" help:"Account for commands and scripts, with its groups and a clean environment. The executor itself must run as root."`
 	SpoolDir        string            `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory that keeps results until they are settled; by default belfry/executor in the user's cache directory."`
 	DrainTimeout    time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"Maximum time that running handlers continue after SIGTERM; at most 24h."`
 	SettleTimeout   time.Duration     `name:"settle-timeout" env:"BELFRY_SETTLE_TIMEOUT" default:"30s" help:"Maximum time to wait after that until all results are in the database; at most 24h. Results that are not stay in the spool."`
@@ -317,6 +318,9 @@ func (c Executor) Validate() error {
 	c.NATSTLS.check(&f)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
 	checkLanguages(&f, c.AllowScript)
+	if c.RunAs != "" && !c.AllowCommand && len(c.AllowScript) == 0 {
+		f.Add("--run-as", "has no effect without --allow-command or --allow-script")
+	}
 	for _, text := range c.HTTPAllow {
 		if _, err := network(text); err != nil {
 			f.Add("--http-allow", fmt.Sprintf("%q is neither an address nor a network; write 10.1.2.3 or 10.0.0.0/8", text))
