@@ -38,6 +38,10 @@ type Config struct {
 	// DrainTimeout is the time that running handlers have after Run's context is cancelled. Default 30 s; a negative
 	// value means none.
 	DrainTimeout time.Duration
+	// SettleTimeout is the time that Run then waits until Belfry has settled all results. If the spool does not outlive
+	// the process, as in a pod, results that are not settled by then may be lost. Run waits only while it is connected
+	// to NATS. Default 30 s; a negative value means that Run waits only until NATS has stored the results.
+	SettleTimeout time.Duration
 	// Logger receives the executor's own messages, and each run's log at level debug. Default: slog.Default().
 	Logger *slog.Logger
 	// Version is the program's own version. It is shown with the instance.
@@ -55,11 +59,12 @@ type Config struct {
 }
 
 const (
-	defaultCapacity     = 256
-	maxCapacity         = 65536
-	defaultSpoolBytes   = 64 << 20
-	minSpoolBytes       = 1 << 20
-	defaultDrainTimeout = 30 * time.Second
+	defaultCapacity      = 256
+	maxCapacity          = 65536
+	defaultSpoolBytes    = 64 << 20
+	minSpoolBytes        = 1 << 20
+	defaultDrainTimeout  = 30 * time.Second
+	defaultSettleTimeout = 30 * time.Second
 )
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
@@ -74,6 +79,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = defaultDrainTimeout
+	}
+	if c.SettleTimeout == 0 {
+		c.SettleTimeout = defaultSettleTimeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

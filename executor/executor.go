@@ -17,7 +17,7 @@ import (
 const (
 	// cancelGrace is the time that handlers have to return after a drain has cancelled their contexts.
 	cancelGrace = 10 * time.Second
-	// flushTimeout bounds the final sending of results and logs, because NATS may be unavailable.
+	// flushTimeout bounds the final sending of results and logs while NATS does not take them.
 	flushTimeout = 5 * time.Second
 	// goodbyeTimeout bounds the removal of the heartbeat at shutdown.
 	goodbyeTimeout = 2 * time.Second
@@ -111,7 +111,7 @@ func (e *Executor) Status() Status {
 // Run returns an error in these cases:
 //   - Run was called before.
 //   - It cannot open the spool, for example because another process uses the same instance name.
-//   - It could neither send results to NATS nor write them to disk.
+//   - Results are neither settled nor on disk.
 //   - A handler did not return within 10 s after its context was cancelled. That handler still runs, and Belfry
 //     declares its run lost after the lease has expired.
 func (e *Executor) Run(ctx context.Context) error {
@@ -168,8 +168,9 @@ func (e *Executor) names() []string {
 // boot is one call of Run: an engine and its connection.
 type boot struct {
 	*engine
-	link  *link
-	drain time.Duration
+	link   *link
+	drain  time.Duration
+	settle time.Duration
 }
 
 func (e *Executor) newBoot(name string, s *spool, left []*pending) *boot {
@@ -191,11 +192,12 @@ func (e *Executor) newBoot(name string, s *spool, left []*pending) *boot {
 	l := newLink(e.config, x, e.names(), e.languages(), e.ready)
 	x.reports.ready, x.reports.publish, x.reports.written = l.ready, l.publishResults, x.spooled
 	x.logs.ready, x.logs.publish = l.ready, l.publishLogs
-	return &boot{engine: x, link: l, drain: max(e.config.DrainTimeout, 0)}
+	return &boot{engine: x, link: l, drain: max(e.config.DrainTimeout, 0), settle: max(e.config.SettleTimeout, 0)}
 }
 
-// run shuts down in this order: take no more attempts; let handlers finish; send their results and logs; remove the
-// heartbeat; disconnect.
+// run shuts down in this order: take no more attempts; let handlers finish; send their results and logs; wait until the
+// results are settled; remove the heartbeat; disconnect. Heartbeats, answers and repeated results continue during the
+// wait, so that nothing is declared lost.
 func (b *boot) run(ctx context.Context) error {
 	// The helpers outlive ctx because draining needs them.
 	helpers, stopHelpers := context.WithCancel(context.WithoutCancel(ctx))
@@ -221,8 +223,8 @@ func (b *boot) run(ctx context.Context) error {
 	stopHelpers()
 	b.link.close()
 	wg.Wait()
-	if n := b.reports.unsent(); n > 0 && b.reports.full.Load() && b.reports.spool.broken {
-		err = errors.Join(err, fmt.Errorf("%d results could neither be sent to NATS nor be written to disk", n))
+	if n, _ := b.reports.left(); n > 0 && b.reports.full.Load() && b.reports.spool.broken {
+		err = errors.Join(err, fmt.Errorf("%d results are neither settled nor on disk", n))
 	}
 	return err
 }
@@ -245,7 +247,7 @@ func (b *boot) drainer(ctx context.Context) {
 	}
 }
 
-// shutdown drains the engine and sends the remaining results and logs.
+// shutdown drains the engine, sends the remaining results and logs, and waits until the results are settled.
 func (b *boot) shutdown(ctx context.Context) error {
 	b.engine.drain()
 	ended := make(chan struct{})
@@ -262,13 +264,14 @@ func (b *boot) shutdown(ctx context.Context) error {
 		}
 	}
 	if connected, _ := b.link.ready(); connected {
+		begin := time.Now()
 		flush, cancel := context.WithTimeout(ctx, flushTimeout)
 		defer cancel()
 		b.logs.awaitSent(flush)
-		b.reports.awaitSent(flush)
+		b.reports.awaitSettled(ctx, begin, b.settle)
 	}
-	if n := b.reports.unsent(); n > 0 {
-		b.log.Warn("cannot send all results, they stay in the spool for the next start", "results", n, "dir", b.reports.spool.dir)
+	if n, _ := b.reports.left(); n > 0 {
+		b.log.Warn("not all results are settled, they stay in the spool for the next start", "results", n, "dir", b.reports.spool.dir)
 	}
 	return err
 }

@@ -25,6 +25,9 @@ const (
 	turnSlack   = 2 * time.Second // how far the order of settling can differ from the order of acknowledgement
 	// retryEvery is the delay before a failed publish or spool write is tried again.
 	retryEvery = time.Second
+	// At shutdown, the reporter checks its connection every settledEvery, and logs that it waits after settledTold.
+	settledEvery = 100 * time.Millisecond
+	settledTold  = 2 * time.Second
 )
 
 // reporter brings results to the database. It writes them into the spool, then publishes them to JetStream until they
@@ -40,7 +43,7 @@ type reporter struct {
 	full     atomic.Bool // the spool has no room for more results
 	writeNow chan struct{}
 	sendNow  chan struct{}
-	changed  chan struct{} // signalled when a publish returns
+	changed  chan struct{} // signalled when a publish returns or results are settled
 
 	mu      sync.Mutex
 	pending map[attemptKey]*pending // the newest result of each attempt; in rare cases, an earlier boot has another one
@@ -193,30 +196,47 @@ func (r *reporter) enqueue(p *pending) {
 	}
 }
 
-// unsent counts the results that the stream has not acknowledged yet.
-func (r *reporter) unsent() (n int) {
+// left counts the results that are not settled, and those of them that the stream has not acknowledged.
+func (r *reporter) left() (unsettled, unsent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.each(func(p *pending) {
+		unsettled++
 		if p.sent.IsZero() {
-			n++
+			unsent++
 		}
 	})
-	return n
+	return unsettled, unsent
 }
 
-// awaitSent waits until the stream has acknowledged every result once, or ctx is done. It returns the number of results
-// without an acknowledgement.
-func (r *reporter) awaitSent(ctx context.Context) int {
+// awaitSettled waits until every result is settled. An acknowledgement of the stream is not enough, because the
+// dispatcher may take a result from the stream without settling it. The wait ends d after begin, or later if the stream
+// has not acknowledged every result: then it ends flushTimeout after begin. It also ends when there was no connection
+// for flushTimeout.
+func (r *reporter) awaitSettled(ctx context.Context, begin time.Time, d time.Duration) {
+	look := time.NewTicker(settledEvery)
+	defer look.Stop()
+	connected, told := begin, false
 	for {
-		n := r.unsent()
-		if n == 0 {
-			return 0
+		unsettled, unsent := r.left()
+		passed := time.Since(begin)
+		if unsettled == 0 || passed >= d && (unsent == 0 || passed >= flushTimeout) {
+			return
+		}
+		if ok, _ := r.ready(); ok {
+			connected = time.Now()
+		} else if time.Since(connected) >= flushTimeout {
+			return
+		}
+		if passed >= settledTold && !told {
+			told = true
+			r.log.Info("waiting until the results are settled", "results", unsettled, "within", d)
 		}
 		select {
 		case <-r.changed:
+		case <-look.C:
 		case <-ctx.Done():
-			return n
+			return
 		}
 	}
 }

@@ -149,9 +149,15 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	must(t, s.file.Close())
 	r.add(spoolItem(spoolResult(2)))
 	r.write()
-	if _, ok := r.result(attemptKey{"r2", 1}); !ok || !r.full.Load() || r.unsent() != 1 {
+	if _, ok := r.result(attemptKey{"r2", 1}); !ok || !r.full.Load() || unsent(r) != 1 {
 		t.Error("a result that could not be written is lost, or offers are still accepted")
 	}
+}
+
+// unsent returns the number of results that the stream has not acknowledged.
+func unsent(r *reporter) int {
+	_, n := r.left()
+	return n
 }
 
 // TestSpoolErrorsSayWhatToDo verifies that an error of Run names the setting and leaves the prefix to the caller.
@@ -168,6 +174,31 @@ func TestSpoolErrorsSayWhatToDo(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), remedy) ||
 			strings.HasPrefix(err.Error(), "executor: ") {
 			t.Errorf("spool in %s: %v", dir, err)
+		}
+	}
+}
+
+// TestResultsThatAreNowhere: a process whose disk fails and whose results are not settled ends with an error.
+func TestResultsThatAreNowhere(t *testing.T) {
+	e, err := New(Config{NATSURL: "nats://127.0.0.1:1", Group: "g", Instance: "i", SpoolDir: t.TempDir(), Logger: quietLogger()})
+	must(t, err)
+	for _, broken := range []bool{false, true} {
+		_, s, left, err := findSpool(e.config.SpoolDir, "g", "i", quietLogger())
+		must(t, err)
+		b := e.newBoot("i", s, left)
+		b.reports.written = func([]*pending) {}
+		if broken {
+			must(t, s.file.Close())
+			must(t, os.Mkdir(filepath.Join(s.dir, spoolNew), 0o700))
+		}
+		b.reports.add(spoolItem(spoolResult(1)))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.run(ctx); broken != (err != nil) {
+			t.Errorf("the disk fails: %v, and Run returned %v", broken, err)
+		}
+		if !broken {
+			must(t, s.close())
 		}
 	}
 }
@@ -192,8 +223,8 @@ func TestReporterKeepsTheNewest(t *testing.T) {
 	r.write()
 	r.add(spoolItem(result("b", wire.Succeeded)))
 	r.write()
-	if res, ok := r.result(key); !ok || res.Outcome != wire.Succeeded || r.unsent() != 2 {
-		t.Errorf("%+v, and %d unsent", res, r.unsent())
+	if res, ok := r.result(key); !ok || res.Outcome != wire.Succeeded || unsent(r) != 2 {
+		t.Errorf("%+v, and %d unsent", res, unsent(r))
 	}
 	must(t, s.close())
 	s, left = mustOpen(t, dir)

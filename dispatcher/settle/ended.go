@@ -27,7 +27,7 @@ func EndedOf(group string, r wire.Result) (engine.Ended, error) {
 	}
 	switch e.Outcome {
 	case domain.OutcomeFailed:
-		if e.Reason == domain.NoReason {
+		if e.Reason == domain.NoReason || e.Reason == domain.ReasonCovered { // only a kill covers an attempt, which is then cancelled
 			e.Reason = domain.ReasonHandlerError
 		}
 	case domain.OutcomeSucceeded, domain.OutcomeCancelled, domain.OutcomeUnstarted:

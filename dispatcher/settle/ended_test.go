@@ -1,28 +1,54 @@
 package settle
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// An executor can report only some of the reasons. Every other reason becomes handler_error.
+// An executor can report only some of the reasons. Every other reason becomes handler_error, whether it comes in a result, in the answer to
+// status, or with the verdict ended.
 func TestReportedReasons(t *testing.T) {
 	id := domain.RunID{1}
+	recorder := &Recorder{log: slog.New(slog.DiscardHandler), store: clock{}}
 	for reported, want := range map[string]domain.Reason{
 		"": domain.ReasonHandlerError, "handler_error": domain.ReasonHandlerError, "handler_panic": domain.ReasonHandlerPanic,
 		"handler_not_found": domain.ReasonHandlerNotFound, "timeout": domain.ReasonTimeout, "drained": domain.ReasonDrained,
 		"killed": domain.ReasonKilled, "bad_script": domain.ReasonBadScript, "unsupported": domain.ReasonUnsupported,
 		"lost": domain.ReasonHandlerError, "no_executor": domain.ReasonHandlerError, "queue_full": domain.ReasonHandlerError,
-		"discarded": domain.ReasonHandlerError, "job_deleted": domain.ReasonHandlerError, "made up": domain.ReasonHandlerError,
+		"discarded": domain.ReasonHandlerError, "covered": domain.ReasonHandlerError, "job_deleted": domain.ReasonHandlerError, "made up": domain.ReasonHandlerError,
 	} {
-		e, err := EndedOf("g", wire.Result{
+		res := wire.Result{
 			Instance: "a", BootID: "b", RunID: id.String(), Attempt: 1, Outcome: wire.Failed, Reason: reported, FinishedAt: wire.Time{Time: time.Now()},
-		})
-		if err != nil || e.Reason != want {
-			t.Errorf("%q is taken as %q, %v", reported, e.Reason, err)
+		}
+		if e, err := EndedOf("g", res); err != nil || e.Reason != want {
+			t.Errorf("%q in a result is taken as %q, %v", reported, e.Reason, err)
+		}
+		run := &engine.LiveRun{ID: id, Attempt: 1, Group: "g"}
+		if ended := recorder.FromStatus(run, wire.Status{Status: wire.StatusDone, Result: &res}); len(ended) != 1 || ended[0].Reason != want {
+			t.Errorf("%q in a status is taken as %+v", reported, ended)
 		}
 	}
+	for outcome, want := range map[string]domain.Reason{
+		wire.Succeeded: domain.NoReason, wire.Failed: domain.ReasonHandlerError, wire.Cancelled: domain.ReasonKilled, "made up": domain.ReasonHandlerError,
+	} {
+		if e := recorder.EndedBefore(&engine.LiveRun{ID: id, Attempt: 1}, outcome); e.Reason != want {
+			t.Errorf("the verdict ended with %q is taken as %q", outcome, e.Reason)
+		}
+	}
+	covered := wire.Result{
+		Instance: "a", BootID: "b", RunID: id.String(), Attempt: 1, Outcome: wire.Cancelled, Reason: "covered", FinishedAt: wire.Time{Time: time.Now()},
+	}
+	if e, err := EndedOf("g", covered); err != nil || e.Reason != domain.ReasonCovered {
+		t.Errorf("a cancelled attempt that a later run covers is taken as %q, %v", e.Reason, err)
+	}
 }
+
+// clock is a store that knows only the time.
+type clock struct{ Store }
+
+func (clock) Now() time.Time { return time.Now() }

@@ -16,7 +16,7 @@ INSTANCE = os.environ.get("BELFRY_INSTANCE") or f"python-{BOOT}"
 ME, KEY, STARTED = {"v": 1, "instance": INSTANCE, "boot_id": BOOT}, f"$KV.belfry_instances.{GROUP}.{INSTANCE}", time.time()
 BEAT, LIMIT = 3, 10                   # seconds between heartbeats; seconds in which an attempt may start after its heartbeat
 REMEMBER, OUTCOMES = 60, (600, 200_000)  # how long refusals are kept (s); how long and how many outcomes are kept
-DRAIN, CANCELLED = 30, 10             # seconds that running handlers get at a shutdown; seconds after their cancellation
+DRAIN, CANCELLED, SETTLE = 30, 10, 30  # seconds at a shutdown for running handlers; after their cancellation; until their results are settled
 
 
 async def greet(run):
@@ -314,6 +314,11 @@ class Executor:
             run.again = 0
         self.beat.set(), self.send.set()
 
+    async def while_any(self, busy, most):
+        until = time.monotonic() + most
+        while time.monotonic() < until and any(map(busy, self.runs.values())):
+            await asyncio.sleep(0.1)
+
     async def run(self):
         stop = asyncio.Event()
         for s in (signal.SIGTERM, signal.SIGINT):
@@ -323,9 +328,8 @@ class Executor:
         for ended in (await asyncio.wait([link, report, heartbeats, stopped], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()  # raises the error that ended a loop too early
         self.drain()
-        until = time.monotonic() + DRAIN + CANCELLED
-        while time.monotonic() < until and any(r.task and not r.settled for r in self.runs.values()):
-            await asyncio.sleep(0.1)
+        await self.while_any(lambda r: r.task and not r.result, DRAIN + CANCELLED)
+        await self.while_any(lambda r: r.task and not r.settled, SETTLE)  # heartbeats and repeated results continue meanwhile
         self.leaving = True
         self.beat.set()
         await heartbeats

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/executor/executortest"
 	"github.com/belfryhq/belfry/executor/handlers"
 	"github.com/belfryhq/belfry/executor/internal/hook"
+	"github.com/belfryhq/belfry/executor/runas"
 )
 
 func shell(t *testing.T, script string) string {
@@ -103,5 +106,25 @@ func TestCommandKeepsTheAgentsSettingsToItself(t *testing.T) {
 	res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: shell(t, `echo "::output [$BELFRY_TOKEN] $NOT_OURS"`)})
 	if res.Err != nil || res.Output != "[] kept" {
 		t.Fatalf("output %q, error %v", res.Output, res.Err)
+	}
+}
+
+// TestCommandRunAs: a command runs under the account, starts in its home directory, and gets the param's environment and no other.
+func TestCommandRunAs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT COVERED: only root can start programs under another account")
+	}
+	as, err := runas.Lookup("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CLOUD_SECRET", "hush")
+	param, err := json.Marshal(map[string]any{"argv": []string{"sh", "-c", `id -u; pwd; echo "$EXTRA $CLOUD_SECRET"`}, "env": map[string]string{"EXTRA": "given"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := executortest.RunFunc(t.Context(), handlers.NewCommand(as), executor.RunInfo{Param: string(param)})
+	if want := fmt.Sprintf("%d\n%s\ngiven \n", as.UID, as.Dir()); res.Err != nil || res.Text() != want {
+		t.Errorf("log %q, want %q, error %v", res.Text(), want, res.Err)
 	}
 }

@@ -11,22 +11,27 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/runas"
 )
 
 // Options selects the handlers that Register registers.
 type Options struct {
 	// AllowCommand also registers command. Everyone who may edit a job of the group can then run any program with the
-	// rights of this process.
+	// rights of this process, or of RunAs.
 	AllowCommand bool
+	// RunAs is the account under which command runs programs. Nil means this process's account.
+	RunAs *runas.Account
+	// HTTP limits the addresses to which http connects.
+	HTTP HTTPOptions
 }
 
 // Register registers http, sleep and echo under these names, and command if it is allowed.
 func Register(e *executor.Executor, o Options) {
-	e.HandleFunc("http", HTTP)
+	e.HandleFunc("http", NewHTTP(o.HTTP))
 	e.HandleFunc("sleep", Sleep)
 	e.HandleFunc("echo", Echo)
 	if o.AllowCommand {
-		e.HandleFunc("command", Command)
+		e.HandleFunc("command", NewCommand(o.RunAs))
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -28,7 +30,26 @@ type request struct {
 // loggedBody is the maximum part of a response in the run's log, in bytes.
 const loggedBody = 4 << 10
 
-// HTTP sends one request. Its param is a JSON object:
+// HTTPOptions limits the addresses to which the handler http connects. Link-local addresses and those of cloud metadata
+// services are always denied. The address of each connection is checked when it is made, so names and redirects cannot
+// evade the limits. The zero value allows all other addresses.
+type HTTPOptions struct {
+	// DenyPrivate denies this machine and private networks.
+	DenyPrivate bool
+	// Allow holds exceptions from DenyPrivate. If it has any, private addresses are denied even without DenyPrivate.
+	Allow []netip.Prefix
+	// Proxy returns the proxy for a request, as http.ProxyFromEnvironment does. Nil means no proxy, whatever the
+	// environment. With a proxy, the handler can check only the proxy's address and the addresses that URLs contain. The
+	// proxy must deny all others itself.
+	Proxy func(*http.Request) (*url.URL, error)
+	// Resolver resolves host names. Default: net.DefaultResolver.
+	Resolver *net.Resolver
+}
+
+// HTTP is the handler of NewHTTP with the zero HTTPOptions.
+func HTTP(ctx context.Context, run executor.Run) error { return HTTPOptions{}.handle(ctx, run) }
+
+// NewHTTP returns a handler that sends one request. Its param is a JSON object:
 //
 //	url      required, http or https
 //	method   default GET, or POST with a body
@@ -37,10 +58,16 @@ const loggedBody = 4 << 10
 //	timeout  a duration such as "10s"; the job's timeout applies as well
 //	expect   a status code, "200-299", or a list of these; default 200-299
 //
-// HTTP writes the start of the response into the log. Up to executor.MaxOutput bytes of the response become the output.
-// An unexpected status is an error. If that response has a Retry-After header, the next attempt waits for the time in
-// the header, at most 24 hours.
-func HTTP(ctx context.Context, run executor.Run) error {
+// The request has the headers Belfry-Run-Id, Belfry-Attempt and Idempotency-Key, unless the param has headers of these
+// names. The key is the run's id, so it is the same for each attempt: a server that keeps to it carries out the request
+// once, also if an attempt got no response.
+//
+// The handler writes the start of the response into the log. Up to executor.MaxOutput bytes of the response become the
+// output. An unexpected status is an error. If that response has a Retry-After header, the next attempt waits for the
+// time in the header, at most 24 hours. An address that the options deny is a permanent error.
+func NewHTTP(o HTTPOptions) executor.HandlerFunc { return o.handle }
+
+func (o HTTPOptions) handle(ctx context.Context, run executor.Run) error {
 	var p request
 	if err := decodeParam(run.Param(), &p); err != nil {
 		return executor.Permanent(err)
@@ -54,16 +81,17 @@ func HTTP(ctx context.Context, run executor.Run) error {
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	req, err := p.build(ctx)
+	req, err := p.build(ctx, run)
 	if err != nil {
 		return executor.Permanent(err)
 	}
-	// Each run has its own transport, so that runs share no state.
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport}
 	begin := time.Now()
-	resp, err := client.Do(req)
-	if err != nil {
+	resp, err := o.client().Do(req)
+	var forbidden *forbiddenError
+	switch {
+	case errors.As(err, &forbidden):
+		return executor.Permanent(forbidden)
+	case err != nil:
 		return redacted(err)
 	}
 	defer resp.Body.Close()
@@ -88,7 +116,24 @@ func HTTP(ctx context.Context, run executor.Run) error {
 	return err
 }
 
-func (p request) build(ctx context.Context) (*http.Request, error) {
+// client returns a client for one run, so that runs share no state.
+func (o HTTPOptions) client() *http.Client {
+	dialer := &net.Dialer{Resolver: o.Resolver, Control: o.control}
+	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, ForceAttemptHTTP2: true}
+	if o.Proxy != nil {
+		transport.Proxy = func(req *http.Request) (*url.URL, error) {
+			if a, err := netip.ParseAddr(req.URL.Hostname()); err == nil {
+				if err := o.check(a); err != nil {
+					return nil, err
+				}
+			}
+			return o.Proxy(req)
+		}
+	}
+	return &http.Client{Transport: transport}
+}
+
+func (p request) build(ctx context.Context, run executor.Run) (*http.Request, error) {
 	u, err := url.Parse(p.URL)
 	if err != nil {
 		return nil, errors.New("param: url cannot be parsed")
@@ -108,6 +153,9 @@ func (p request) build(ctx context.Context) (*http.Request, error) {
 		return nil, fmt.Errorf("param: %w", err)
 	}
 	req.Header.Set("User-Agent", "belfry")
+	req.Header.Set("Belfry-Run-Id", run.ID())
+	req.Header.Set("Belfry-Attempt", strconv.Itoa(run.Attempt()))
+	req.Header.Set("Idempotency-Key", run.ID())
 	if p.Body.json {
 		req.Header.Set("Content-Type", "application/json")
 	}

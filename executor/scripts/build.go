@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/internal/process"
+	"github.com/belfryhq/belfry/executor/runas"
 )
 
 const (
@@ -46,7 +47,7 @@ type build struct {
 
 // of returns the program of a script. If there is none, of builds it below base. The caller calls done when it no
 // longer needs the program. When no caller waits for a build any more, the build is cancelled.
-func (b *builds) of(ctx context.Context, toolchain, base string, script executor.Script) (binary string, done func(), err error) {
+func (b *builds) of(ctx context.Context, toolchain toolchain, base string, script executor.Script) (binary string, done func(), err error) {
 	one := b.join(toolchain, base, script)
 	done = func() { b.leave(script.SHA256, one) }
 	select {
@@ -63,7 +64,7 @@ func (b *builds) of(ctx context.Context, toolchain, base string, script executor
 }
 
 // join adds the caller to the users of a build. If there is no build yet, join starts one.
-func (b *builds) join(toolchain, base string, script executor.Script) *build {
+func (b *builds) join(toolchain toolchain, base string, script executor.Script) *build {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.uses++
@@ -146,7 +147,7 @@ func (b *builds) close() {
 }
 
 // compile builds the program of a script in a new directory.
-func compile(ctx context.Context, toolchain, base string, script executor.Script) (dir, binary string, err error) {
+func compile(ctx context.Context, toolchain toolchain, base string, script executor.Script) (dir, binary string, err error) {
 	foreign, err := inspect(script.Code)
 	if err != nil {
 		return "", "", executor.BadScript(err)
@@ -159,20 +160,24 @@ func compile(ctx context.Context, toolchain, base string, script executor.Script
 			_ = remove(dir) // remaining files are deleted with the Runner's directory
 		}
 	}()
-	if err = os.WriteFile(filepath.Join(dir, "main.go"), script.Code, 0o600); err != nil {
+	file := filepath.Join(dir, "main.go")
+	if err = os.WriteFile(file, script.Code, 0o600); err != nil {
 		return "", "", fmt.Errorf("write the script: %w", err)
 	}
-	if said, err := runGo(ctx, dir, toolchain, "mod", "init", "script"); err != nil {
+	if err = toolchain.own(base, file, dir); err != nil {
+		return "", "", err
+	}
+	if said, err := toolchain.run(ctx, base, dir, "mod", "init", "script"); err != nil {
 		return "", "", executor.Unsupported(fmt.Errorf("prepare the build: %w\n%s", err, said))
 	}
 	if foreign {
 		// This step is separate from the build, because an unavailable proxy is not the script's fault.
-		if said, err := runGo(ctx, dir, toolchain, "mod", "tidy"); err != nil {
+		if said, err := toolchain.run(ctx, base, dir, "mod", "tidy"); err != nil {
 			return "", "", fmt.Errorf("find the modules that the script imports: %w\n%s", err, said)
 		}
 	}
 	binary = filepath.Join(dir, "script")
-	said, err := runGo(ctx, dir, toolchain, "build", "-o", binary, ".")
+	said, err := toolchain.run(ctx, base, dir, "build", "-o", binary, ".")
 	switch {
 	case ctx.Err() != nil:
 		return "", "", fmt.Errorf("build the script: %w", ctx.Err())
@@ -198,12 +203,48 @@ func inspect(code []byte) (foreign bool, err error) {
 	return foreign, nil
 }
 
-// runGo runs the toolchain in a script's module and returns its output. It uses this process's GOPROXY and similar
+// toolchain is the program go, and the account that it and the programs that it builds run under.
+type toolchain struct {
+	program string
+	as      *runas.Account // nil means this process's account
+}
+
+// The directories of an account's builds, in the Runner's directory. The account may have no home directory.
+const (
+	cacheDir  = "go-cache"
+	goPathDir = "go"
+)
+
+// own gives the files of a build to the account, and makes the directories that its builds share.
+func (t toolchain) own(base string, files ...string) error {
+	if t.as == nil {
+		return nil
+	}
+	for _, name := range []string{cacheDir, goPathDir} {
+		dir := filepath.Join(base, name)
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("make a directory for builds: %w", err)
+		}
+		files = append(files, dir)
+	}
+	return t.as.Own(files...)
+}
+
+// run runs the toolchain in a script's module and returns its output. It uses this process's GOPROXY and similar
 // settings.
-func runGo(ctx context.Context, dir, toolchain string, args ...string) (said string, err error) {
-	env := append(process.Inherited(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
+func (t toolchain) run(ctx context.Context, base, dir string, args ...string) (said string, err error) {
+	env := process.Inherited(t.as)
+	if t.as != nil {
+		for _, name := range []string{"GOPROXY", "GONOPROXY", "GOPRIVATE", "GOSUMDB", "GONOSUMDB", "GOTOOLCHAIN"} {
+			if value, ok := os.LookupEnv(name); ok {
+				env = append(env, name+"="+value)
+			}
+		}
+		env = append(env, "GOCACHE="+filepath.Join(base, cacheDir), "GOPATH="+filepath.Join(base, goPathDir))
+	}
+	env = append(env, "GO111MODULE=on", "GOWORK=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
 	var text bytes.Buffer
-	err = process.Quiet(ctx, process.Program{Argv: append([]string{toolchain}, args...), Dir: dir, Env: env}, &text)
+	err = process.Quiet(ctx, process.Program{Argv: append([]string{t.program}, args...), Dir: dir, Env: env, As: t.as}, &text)
 	if ctx.Err() != nil {
 		return "", errors.Join(ctx.Err(), err)
 	}

@@ -6,7 +6,8 @@
 //
 // A script runs as this process's user, with that user's rights. For example, it can read the environment of this
 // process if the system allows that. Each language must therefore be allowed explicitly; the default is none. To
-// isolate the scripts of different groups from each other, run their executors under different users.
+// isolate the scripts of different groups from each other, run their executors under different users. A process that
+// runs as root should give its scripts another account: see Options.RunAs.
 //
 // # A run
 //
@@ -32,6 +33,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/internal/process"
+	"github.com/belfryhq/belfry/executor/runas"
 )
 
 // Options are the settings of a Runner.
@@ -40,6 +42,9 @@ type Options struct {
 	Languages []string
 	// Dir is the parent of the Runner's directory. Default: os.TempDir().
 	Dir string
+	// RunAs is the account under which scripts run. Their environment is then that of RunAs.Environ, plus the variables
+	// that describe the run. The account must be able to reach Dir. Nil means this process's account.
+	RunAs *runas.Account
 	// LogBytes bounds the log of one run, in bytes. Each line counts 32 bytes more than its length. Default 32 MiB.
 	LogBytes int64
 }
@@ -172,19 +177,42 @@ func (r *Runner) RunScript(ctx context.Context, run executor.Run, script executo
 		return err
 	}
 	defer done()
-	env, err := environ(run, l, dir)
+	env, err := r.environ(run, l, dir)
 	if err != nil {
+		return err
+	}
+	if err := r.handOver(dir); err != nil {
 		return err
 	}
 	index, total := run.Shard()
 	err = process.Run(ctx, run, process.Program{
 		Argv: append(argv, run.Param(), strconv.Itoa(index), strconv.Itoa(total)),
-		Dir:  filepath.Join(dir, workDir), Env: env, LogBytes: r.options.LogBytes,
+		Dir:  filepath.Join(dir, workDir), Env: env, As: r.options.RunAs, LogBytes: r.options.LogBytes,
 	})
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) { // the interpreter existed when the executor started
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist): // the interpreter existed when the executor started
 		return executor.Unsupported(err)
+	case r.options.RunAs != nil && errors.Is(err, os.ErrPermission):
+		return executor.Unsupported(fmt.Errorf("%w: the account %s must be able to reach this program and the directory %s", err, r.options.RunAs.Name, dir))
 	}
 	return err
+}
+
+// handOver gives a run's directory and the files in it to the account that scripts run under. Before, only this process's
+// user could access them.
+func (r *Runner) handOver(dir string) error {
+	if r.options.RunAs == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the run's directory: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		paths = append(paths, filepath.Join(dir, e.Name()))
+	}
+	return r.options.RunAs.Own(append(paths, dir)...)
 }
 
 // The names in a run's directory.
@@ -228,6 +256,12 @@ func (r *Runner) base() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if r.options.RunAs != nil {
+		// The account may reach the directories of its runs here, but not list or create any.
+		if err := os.Chmod(w.path, 0o711); err != nil {
+			return "", errors.Join(err, w.close())
+		}
+	}
 	r.dir = w
 	return w.path, nil
 }
@@ -240,7 +274,7 @@ func (r *Runner) command(ctx context.Context, l interpreter, dir string, script 
 		if err != nil {
 			return nil, nil, fmt.Errorf("make the directory of builds: %w", err)
 		}
-		binary, done, err := r.builds.of(ctx, l.program, base, script)
+		binary, done, err := r.builds.of(ctx, toolchain{l.program, r.options.RunAs}, base, script)
 		return []string{binary}, done, err
 	}
 	// Each run gets a new file, because another script could have changed a shared one.
@@ -253,8 +287,8 @@ func (r *Runner) command(ctx context.Context, l interpreter, dir string, script 
 
 // environ returns the environment of a run. It also writes the parent's output to a file, because that output may be
 // too long for a variable.
-func environ(run executor.Run, l interpreter, dir string) ([]string, error) {
-	env := append(process.Inherited(), l.env...)
+func (r *Runner) environ(run executor.Run, l interpreter, dir string) ([]string, error) {
+	env := append(process.Inherited(r.options.RunAs), l.env...)
 	env = append(env, process.Told(run)...)
 	if run.ParentRunID() == "" {
 		return env, nil

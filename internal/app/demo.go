@@ -34,14 +34,17 @@ func (s *standalone) addDemo(ctx context.Context, url string) error {
 	}
 	e, err := executor.New(executor.Config{
 		NATSURL: url, Token: token, Group: demoGroup, Instance: "demo-1", SpoolDir: filepath.Join(s.c.DataDir, "spool"),
-		DrainTimeout: 5 * time.Second, Logger: s.log, Version: s.app.Version, NATSOptions: options,
+		DrainTimeout: 5 * time.Second, SettleTimeout: 5 * time.Second, Logger: s.log, Version: s.app.Version, NATSOptions: options,
 	})
 	if err != nil {
 		return err
 	}
 	handlers.Register(e, handlers.Options{})
-	if err := allowScripts(e, s.c.AllowScript); err != nil {
+	if err := allowScripts(e, s.c.AllowScript, nil); err != nil {
 		return err
+	}
+	if len(s.c.AllowScript) > 0 {
+		s.warnOfRoot(ctx)
 	}
 	s.group.Add(lifecycle.Component{Name: "demo executor", Run: e.Run})
 	s.add("demo jobs", func(ctx context.Context) error {

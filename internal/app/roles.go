@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/handlers"
+	"github.com/belfryhq/belfry/executor/runas"
 	"github.com/belfryhq/belfry/executor/scripts"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -263,16 +265,18 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	e, err := executor.New(executor.Config{
 		NATSOptions: options,
 		NATSURL:     c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
-		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: c.DrainTimeout, Logger: p.log, Version: a.Version, Clock: a.Clock,
+		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: orNone(c.DrainTimeout), SettleTimeout: orNone(c.SettleTimeout), Logger: p.log, Version: a.Version, Clock: a.Clock,
 	})
 	if err != nil {
 		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)
 	}
-	handlers.Register(e, handlers.Options{AllowCommand: c.AllowCommand})
-	if err := allowScripts(e, c.AllowScript); err != nil {
+	if err := addHandlers(e, c); err != nil {
 		return err
 	}
 	if c.AllowCommand || len(c.AllowScript) > 0 {
+		if c.RunAs == "" {
+			p.warnOfRoot(ctx)
+		}
 		if err := hide(); err != nil {
 			p.log.WarnContext(ctx, "cannot protect this process's memory, commands and scripts may be able to read its settings", "err", err)
 		}
@@ -299,16 +303,54 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 		p.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
 		fmt.Fprintf(a.Stdout, "metrics: http://%s\n", ln.Addr())
 	}
-	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + 30*time.Second})
+	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + c.SettleTimeout + 30*time.Second})
 	return p.run(ctx)
 }
 
+// orNone returns the duration for the SDK, in which 0 means the default and a negative value means none.
+func orNone(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+// addHandlers registers the stock handlers, and the scripts that the settings allow.
+func addHandlers(e *executor.Executor, c config.Executor) error {
+	o := handlers.Options{AllowCommand: c.AllowCommand, HTTP: httpOptions(c)}
+	if c.RunAs != "" {
+		var err error
+		if o.RunAs, err = runas.Lookup(c.RunAs); err != nil {
+			return &domain.Error{Code: domain.Invalid, Message: "--run-as", Err: err}
+		}
+	}
+	handlers.Register(e, o)
+	return allowScripts(e, c.AllowScript, o.RunAs)
+}
+
+// httpOptions returns the addresses that the handler http may reach.
+func httpOptions(c config.Executor) handlers.HTTPOptions {
+	o := handlers.HTTPOptions{DenyPrivate: c.HTTPDenyPrivate, Allow: c.AllowedNetworks()}
+	if c.HTTPUseProxy {
+		o.Proxy = http.ProxyFromEnvironment
+	}
+	return o
+}
+
+// warnOfRoot logs a warning if this process, and so its commands and scripts, run as root.
+func (p *process) warnOfRoot(ctx context.Context) {
+	if os.Geteuid() == 0 {
+		p.log.WarnContext(ctx, "commands and scripts run as root and can read all secrets of this machine, also the group's token: "+
+			"run belfry executor under another account, or set --run-as")
+	}
+}
+
 // allowScripts enables scripts in the given languages on an executor. It returns an error if an interpreter is missing.
-func allowScripts(e *executor.Executor, languages []string) error {
+func allowScripts(e *executor.Executor, languages []string, as *runas.Account) error {
 	if len(languages) == 0 {
 		return nil
 	}
-	r, err := scripts.New(scripts.Options{Languages: languages})
+	r, err := scripts.New(scripts.Options{Languages: languages, RunAs: as})
 	if err != nil {
 		return &domain.Error{Code: domain.Invalid, Message: "--allow-script", Err: err}
 	}

@@ -150,19 +150,24 @@ type Console struct {
 
 // Executor is the stock executor.
 type Executor struct {
-	Group        string `name:"group" short:"g" env:"BELFRY_GROUP" placeholder:"NAME" help:"Executor group to join. Required."`
-	NATSURL      URL    `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, separated by commas."`
-	NATSTLS      `embed:""`
-	Token        Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, from belfry group create. Prefer the environment variable to the flag."`
-	Instance     string            `name:"instance" env:"BELFRY_INSTANCE" placeholder:"NAME" help:"Name of this process within its group, which must survive restarts; by default a generated name that is stored in the spool directory."`
-	Capacity     int               `name:"capacity" env:"BELFRY_CAPACITY" default:"256" help:"Maximum number of concurrent runs, 1 to 65536."`
-	Labels       map[string]string `name:"label" env:"BELFRY_LABELS" mapsep:"," placeholder:"KEY=VALUE" help:"Labels shown with the instance."`
-	AllowCommand bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line of a job as this user."`
-	AllowScript  []string          `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages to run, as this user: bash, sh, python, node, php, powershell, go."`
-	SpoolDir     string            `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory that keeps results until they are settled; by default belfry/executor in the user's cache directory."`
-	DrainTimeout time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"Maximum time that running handlers continue after SIGTERM; at most 24h."`
-	Metrics      `embed:""`
-	Log          `embed:""`
+	Group           string `name:"group" short:"g" env:"BELFRY_GROUP" placeholder:"NAME" help:"Executor group to join. Required."`
+	NATSURL         URL    `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, separated by commas."`
+	NATSTLS         `embed:""`
+	Token           Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, from belfry group create. Prefer the environment variable to the flag."`
+	Instance        string            `name:"instance" env:"BELFRY_INSTANCE" placeholder:"NAME" help:"Name of this process within its group, which must survive restarts; by default a generated name that is stored in the spool directory."`
+	Capacity        int               `name:"capacity" env:"BELFRY_CAPACITY" default:"256" help:"Maximum number of concurrent runs, 1 to 65536."`
+	Labels          map[string]string `name:"label" env:"BELFRY_LABELS" mapsep:"," placeholder:"KEY=VALUE" help:"Labels shown with the instance."`
+	HTTPDenyPrivate bool              `name:"http-deny-private" env:"BELFRY_HTTP_DENY_PRIVATE" help:"The handler http does not connect to this machine or to private networks. It never connects to link-local addresses and cloud metadata services."`
+	HTTPAllow       []string          `name:"http-allow" env:"BELFRY_HTTP_ALLOW" placeholder:"CIDR" help:"Private networks or addresses (10.1.0.0/16) that the handler http may reach. All other private ones are denied, also without --http-deny-private."`
+	HTTPUseProxy    bool              `name:"http-use-proxy" env:"BELFRY_HTTP_USE_PROXY" help:"The handler http uses the proxies of HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Then the proxy must deny addresses: http checks only the proxy's address and addresses in URLs."`
+	AllowCommand    bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line of a job as this user, or as --run-as."`
+	AllowScript     []string          `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages to run, as this user or as --run-as: bash, sh, python, node, php, powershell, go."`
+	RunAs           string            `name:"run-as" env:"BELFRY_RUN_AS" placeholder:"USER" help:"Account for commands and scripts, with its groups and a clean environment. The executor itself must run as root."`
+	SpoolDir        string            `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory that keeps results until they are settled; by default belfry/executor in the user's cache directory."`
+	DrainTimeout    time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"Maximum time that running handlers continue after SIGTERM; at most 24h."`
+	SettleTimeout   time.Duration     `name:"settle-timeout" env:"BELFRY_SETTLE_TIMEOUT" default:"30s" help:"Maximum time to wait after that until all results are in the database; at most 24h. Results that are not stay in the spool."`
+	Metrics         `embed:""`
+	Log             `embed:""`
 }
 
 // Migrate is the command that migrates the database.
@@ -214,7 +219,7 @@ func DefaultConsole() Console {
 
 // DefaultExecutor returns the settings of `belfry executor` without flags, which lack the group.
 func DefaultExecutor() Executor {
-	return Executor{NATSURL: "nats://127.0.0.1:4222", Capacity: 256, DrainTimeout: 30 * time.Second, Log: defaultLog()}
+	return Executor{NATSURL: "nats://127.0.0.1:4222", Capacity: 256, DrainTimeout: 30 * time.Second, SettleTimeout: 30 * time.Second, Log: defaultLog()}
 }
 
 // DefaultMigrate returns the settings of `belfry migrate` without flags, which lack the database's URL.
@@ -313,11 +318,23 @@ func (c Executor) Validate() error {
 	c.NATSTLS.check(&f)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
 	checkLanguages(&f, c.AllowScript)
+	if c.RunAs != "" && !c.AllowCommand && len(c.AllowScript) == 0 {
+		f.Add("--run-as", "has no effect without --allow-command or --allow-script")
+	}
+	for _, text := range c.HTTPAllow {
+		if _, err := network(text); err != nil {
+			f.Add("--http-allow", fmt.Sprintf("%q is neither an address nor a network; write 10.1.2.3 or 10.0.0.0/8", text))
+		}
+	}
 	between(&f, "--drain-timeout", c.DrainTimeout, 0, 24*time.Hour)
+	between(&f, "--settle-timeout", c.SettleTimeout, 0, 24*time.Hour)
 	c.Metrics.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
+
+// AllowedNetworks returns the networks of --http-allow.
+func (c Executor) AllowedNetworks() []netip.Prefix { return networks(c.HTTPAllow) }
 
 func (d Database) check(f *domain.Faults, required bool) {
 	if required && d.DatabaseURL == "" {
@@ -392,10 +409,12 @@ func (w Web) check(f *domain.Faults) {
 }
 
 // Proxies returns the networks of --trusted-proxy.
-func (w Web) Proxies() []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range w.TrustedProxies {
-		if n, err := network(p); err == nil {
+func (w Web) Proxies() []netip.Prefix { return networks(w.TrustedProxies) }
+
+// networks parses networks, and leaves out texts that are none.
+func networks(texts []string) (out []netip.Prefix) {
+	for _, text := range texts {
+		if n, err := network(text); err == nil {
 			out = append(out, n)
 		}
 	}

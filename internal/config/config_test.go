@@ -31,7 +31,8 @@ func TestDefaultsAreValid(t *testing.T) {
 
 func TestValidateNamesAllFaults(t *testing.T) {
 	executor := DefaultExecutor()
-	executor.Group, executor.NATSURL, executor.Capacity, executor.DrainTimeout = "Big", "://", 0, -1
+	executor.Group, executor.NATSURL, executor.Capacity, executor.DrainTimeout, executor.SettleTimeout = "Big", "://", 0, -1, -1
+	executor.HTTPAllow = []string{"10.0.0.0/8", "10.x"}
 	executor.AllowScript, executor.Metrics.Metrics, executor.Level, executor.Format = []string{"sh", "perl"}, "x", "loud", "xml"
 	standalone := DefaultStandalone()
 	standalone.DataDir, standalone.HTTP, standalone.NATSListen = "", "8080", "127.0.0.1:70000"
@@ -54,7 +55,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 		settings interface{ Validate() error }
 		flags    string
 	}{
-		{executor, "--group --nats-url --capacity --allow-script --drain-timeout --metrics --log-level --log-format"},
+		{executor, "--group --nats-url --capacity --allow-script --http-allow --drain-timeout --settle-timeout --metrics --log-level --log-format"},
 		{standalone, "--data-dir --http --tls-key --trusted-proxy --nats --nats-tls-cert --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
 		{alone, "--allow-script --allow-script"},
 		{single, "--oidc-issuer --oidc-client-id --oidc-redirect-url --oidc-name --oidc-group --oidc-group --oidc-role --oidc-session"},

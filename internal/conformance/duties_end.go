@@ -36,6 +36,12 @@ func termDuties() []duty {
 	}
 }
 
+func settledDuties() []duty {
+	return []duty{
+		{id: "goodbye_settled", title: "after SIGTERM, with results that are acknowledged but not settled: keeps its heartbeat, publishes them again, and deletes its heartbeat only when they are settled", section: secResults, optional: true, clock: true, run: caseGoodbyeSettled},
+	}
+}
+
 func drainedDuties() []duty {
 	return []duty{
 		{id: "drained", title: "an attempt that does not end in time after SIGTERM fails as drained", section: secRun, optional: true, long: true, run: caseDrained},
@@ -253,6 +259,47 @@ func caseTerm(s *stage) string {
 	rec.mu.Unlock()
 	s.check(drained, "no heartbeat had draining")
 	return "unstarted, succeeded, then the heartbeat deleted"
+}
+
+// leastSettleWait is the shortest time after SIGTERM at which an executor may give up waiting for settled results.
+const leastSettleWait = 30 * time.Second
+
+func caseGoodbyeSettled(s *stage) string {
+	c, rec := s.group(32)
+	i := s.launch(c, rec)
+	a, other := i.sleeper(0), i.sleeper(0)
+	i.accept(a, other)
+	i.outcome(a, wire.Succeeded, "")
+	i.outcome(other, wire.Succeeded, "")
+	i.settle(other)
+	stopped := time.Now()
+	i.p.signal(sigTerm)
+	again := func() bool {
+		all := rec.resultsOf(a.key())
+		return all[len(all)-1].at.After(stopped)
+	}
+	s.until(min(s.t.options.patience, leastSettleWait-5*time.Second), func() bool { return again() || !i.p.alive() })
+	if !i.p.alive() {
+		s.until(lastMessages, again)
+		if _, ok := rec.goodbye(); !ok && !again() {
+			s.notOffered("the process ends at once")
+		}
+	}
+	s.check(again(), "the result was not published again after SIGTERM")
+	_, left := rec.goodbye()
+	s.undisturbed(time.Since(stopped) < leastSettleWait, "the case took too long")
+	s.check(!left, "the process deleted its heartbeat before its result was settled")
+	s.check(i.p.alive(), "the process ended before its result was settled")
+	published := time.Since(stopped)
+	settled := time.Now()
+	s.check(len(rec.beatsOf(i.boot, stopped)) > 0, "no heartbeat came after SIGTERM, while a result was not settled")
+	rec.settleAll(true)
+	i.settle(a)
+	s.await(func() bool { return !i.p.alive() }, "the end of the process after its result was settled")
+	s.check(s.until(lastMessages, func() (ok bool) { _, ok = rec.goodbye(); return ok }), "the process did not delete its heartbeat")
+	bye, _ := rec.goodbye()
+	s.check(bye.at.After(settled), "the process deleted its heartbeat before its result was settled")
+	return fmt.Sprintf("published again %v after SIGTERM, and the heartbeat deleted after settled", published.Round(100*time.Millisecond))
 }
 
 func caseDrained(s *stage) string {

@@ -49,6 +49,7 @@ func plans() []plan {
 		{name: "name", bare: true, duties: nameDuties()},
 		{name: "term", bare: true, duties: termDuties()},
 		{name: "drained", bare: true, duties: drainedDuties()},
+		{name: "settled", bare: true, duties: settledDuties()},
 		{name: "repeat", capacity: 32, duties: repeatDuties()},
 		{name: "start", capacity: 32, duties: startDuties()},
 		{name: "offers", capacity: 32, duties: offerDuties()},

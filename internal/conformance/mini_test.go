@@ -43,9 +43,11 @@ type miniRun struct {
 	started time.Time
 	result  *wire.Result
 	settled bool
-	lines   int64
-	again   time.Time
-	pause   time.Duration
+	// published is set when the stream has acknowledged the result, which only a fault takes for settled.
+	published bool
+	lines     int64
+	again     time.Time
+	pause     time.Duration
 }
 
 // passed returns the time since an instant, by the monotonic clock or the wall clock, whichever shows more.
@@ -120,7 +122,10 @@ func (m *mini) idle() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.runs {
-		if r.stop != nil && !r.settled {
+		switch {
+		case r.stop == nil || r.settled:
+		case m.fault == "goodbye unsettled" && r.published:
+		default:
 			return false
 		}
 	}
@@ -387,19 +392,26 @@ func (m *mini) report() {
 	for range time.Tick(20 * time.Millisecond) {
 		m.mu.Lock()
 		now, batch := time.Now(), wire.Results{V: 1, Load: m.load(0)}
+		var sent []*miniRun
 		for _, r := range m.runs {
 			if r.result == nil || r.again.After(now) || len(batch.Results) == 8 || r.settled && m.fault != "publishes settled" {
 				continue
 			}
 			batch.Results = append(batch.Results, *r.result)
+			sent = append(sent, r)
 			r.again, r.pause = now.Add(r.pause), min(2*r.pause, time.Minute)
-			if m.fault == "forgets" {
+			if m.fault == "forgets" || m.fault == "stays silent" {
 				r.again = now.Add(time.Hour)
 			}
 		}
 		m.mu.Unlock()
 		if len(batch.Results) > 0 {
 			m.publish(&nats.Msg{Subject: wire.ResultSubject(m.group), Data: wire.Encode(batch)})
+			m.mu.Lock()
+			for _, r := range sent {
+				r.published = true
+			}
+			m.mu.Unlock()
 		}
 	}
 }

@@ -47,6 +47,8 @@ var planted = []struct {
 	{fault: "same boot", duty: "restart", long: true},
 	{fault: "buffer", duty: "nats_away"},
 	{fault: "goodbye first", duty: "sigterm"},
+	{fault: "goodbye unsettled", duty: "goodbye_settled"},
+	{fault: "stays silent", duty: "goodbye_settled", long: true},
 }
 
 // atOnce is how many planted faults are tested concurrently. The tests wait most of the time.

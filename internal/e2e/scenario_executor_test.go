@@ -135,9 +135,9 @@ func TestScenarioResultOutlivesWipedNATS(t *testing.T) {
 
 // executorWithoutDispatcher starts an agent and triggers runs until one has started on it. A run that was fired before the scheduler
 // knew the agent waits for a dispatcher.
-func (c *cluster) executorWithoutDispatcher(instance string, job domain.JobID) (*process, []domain.RunID) {
+func (c *cluster) executorWithoutDispatcher(instance string, job domain.JobID, args ...string) (*process, []domain.RunID) {
 	c.t.Helper()
-	p := c.executor(instance)
+	p := c.executor(instance, args...)
 	var ids []domain.RunID
 	eventually(c.t, patience, "a run is fired", func() bool {
 		ids = append(ids, c.trigger(job))

@@ -124,11 +124,22 @@ func (w *world) watch(subject string, take func([]byte)) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		take(m.Data)
-		close(w.news)
-		w.news = make(chan struct{})
+		w.wakeLocked()
 	})
 	must(w.t, err)
 	must(w.t, w.nc.Flush())
+}
+
+// wake makes await look again.
+func (w *world) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wakeLocked()
+}
+
+func (w *world) wakeLocked() {
+	close(w.news)
+	w.news = make(chan struct{})
 }
 
 // await waits until look is true; it is called with the mutex held, after every message.
@@ -179,7 +190,7 @@ type instance struct {
 func (w *world) config() executor.Config {
 	return executor.Config{
 		NATSURL: w.srv.ClientURL(), Token: "secret", Group: "g", Instance: "i1", SpoolDir: w.t.TempDir(), Capacity: 4,
-		Logger: quietLogger(), DrainTimeout: 200 * time.Millisecond,
+		Logger: quietLogger(), DrainTimeout: 200 * time.Millisecond, SettleTimeout: -1, // most tests settle no results
 	}
 }
 

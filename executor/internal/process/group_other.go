@@ -7,12 +7,15 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/belfryhq/belfry/executor/runas"
 )
 
 // group is a program. This system has no process groups that can be signalled.
 type group struct{ cmd *exec.Cmd }
 
-func newGroup(cmd *exec.Cmd) group { return group{cmd} }
+// newGroup ignores the account, because runas finds none on this system.
+func newGroup(cmd *exec.Cmd, _ *runas.Account) group { return group{cmd} }
 
 // watch kills the program when ctx is done. The returned function reports whether ctx was done before the program
 // ended.

@@ -10,14 +10,28 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/belfryhq/belfry/executor/runas"
 )
 
 // group is a program with the processes that it started and that are still in its process group.
 type group struct{ cmd *exec.Cmd }
 
-func newGroup(cmd *exec.Cmd) group {
+func newGroup(cmd *exec.Cmd, as *runas.Account) group {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if as != nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(as.UID), Gid: uint32(as.GID), Groups: groupIDs(as)}
+	}
 	return group{cmd}
+}
+
+// groupIDs returns the account's supplementary groups. They replace those of this process.
+func groupIDs(as *runas.Account) []uint32 {
+	ids := make([]uint32, 0, len(as.Groups))
+	for _, g := range as.Groups {
+		ids = append(ids, uint32(g))
+	}
+	return ids
 }
 
 func (g group) signal(sig syscall.Signal) error {

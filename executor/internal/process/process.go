@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/runas"
 )
 
 const (
@@ -35,8 +37,9 @@ const DefaultLogBytes = 32 << 20
 type Program struct {
 	Argv     []string
 	Dir      string
-	Env      []string // the complete environment
-	LogBytes int64    // limit of the run's log, in bytes; 0 means DefaultLogBytes; output above it is dropped
+	Env      []string       // the complete environment
+	As       *runas.Account // the account that the program runs under; nil means that of this process
+	LogBytes int64          // limit of the run's log, in bytes; 0 means DefaultLogBytes; output above it is dropped
 }
 
 // Run runs a program and returns when it has ended. Lines of stdout and stderr become the run's log. A line "::output
@@ -55,7 +58,7 @@ func Run(ctx context.Context, run executor.Run, p Program) error {
 	output, budget := &outputFinder{}, newBudget(run, p.LogBytes)
 	cmd.Stdout = io.MultiWriter(budget.writer(run.Stdout()), output)
 	cmd.Stderr = budget.writer(run.Stderr())
-	err := await(ctx, cmd)
+	err := await(ctx, cmd, p.As)
 	if text, ok := output.last(); ok {
 		if tooLong := run.SetOutput(text); err == nil {
 			err = tooLong
@@ -65,16 +68,72 @@ func Run(ctx context.Context, run executor.Run, p Program) error {
 }
 
 // await starts a program and returns when it has ended.
-func await(ctx context.Context, cmd *exec.Cmd) error {
+func await(ctx context.Context, cmd *exec.Cmd, as *runas.Account) error {
 	cmd.WaitDelay = pipesAfter
-	group := newGroup(cmd)
-	if err := cmd.Start(); err != nil {
+	group := newGroup(cmd, as)
+	var out outputs
+	if as != nil {
+		if err := out.open(cmd, as); err != nil {
+			return err
+		}
+	}
+	err := cmd.Start()
+	out.started()
+	if err != nil {
+		out.drain()
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	ended := group.watch(ctx, killAfter)
-	err := cmd.Wait()
+	err = cmd.Wait()
+	out.drain()
 	cancelled := ended()
 	return ending(ctx, cmd, err, cancelled)
+}
+
+// outputs are the pipes from a program of another account. Package exec would create pipes that belong to this process's
+// user, and the program could not open them by name, as in "echo text >/dev/stderr".
+type outputs struct {
+	readers, writers []*os.File
+	copies           sync.WaitGroup
+}
+
+// open replaces the writers of the command by pipes that belong to the account.
+func (o *outputs) open(cmd *exec.Cmd, as *runas.Account) error {
+	same := cmd.Stdout == cmd.Stderr
+	for _, to := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
+		if to == &cmd.Stderr && same {
+			cmd.Stderr = cmd.Stdout
+			break
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			o.started()
+			o.drain()
+			return fmt.Errorf("open the output of %s: %w", cmd.Path, err)
+		}
+		_ = w.Chown(as.UID, as.GID) // systems that refuse this let a program open its pipes anyway
+		o.readers, o.writers = append(o.readers, r), append(o.writers, w)
+		sink := *to
+		o.copies.Go(func() { _, _ = io.Copy(sink, r); r.Close() }) // after an error, the program gets SIGPIPE, as with exec's pipes
+		*to = w
+	}
+	return nil
+}
+
+// started closes this process's copies of the ends that the program writes to.
+func (o *outputs) started() {
+	for _, w := range o.writers {
+		w.Close()
+	}
+}
+
+// drain returns when all output is read, at the latest after pipesAfter.
+func (o *outputs) drain() {
+	end := time.Now().Add(pipesAfter)
+	for _, r := range o.readers {
+		_ = r.SetReadDeadline(end) // a closed pipe has been read to its end
+	}
+	o.copies.Wait()
 }
 
 // ending returns the error for the way in which the program ended.
@@ -104,9 +163,13 @@ type stoppedError struct {
 func (e *stoppedError) Error() string { return "stopped the program (" + e.status + ")" }
 func (e *stoppedError) Unwrap() error { return e.cause }
 
-// Inherited returns this process's environment without its BELFRY_ variables. They contain settings such as the group's
-// token, which the authors of jobs must not see.
-func Inherited() []string {
+// Inherited returns the part of this process's environment that programs get: under this process's account all without
+// the BELFRY_ variables, which contain settings such as the group's token that the authors of jobs must not see; under
+// another account only the variables of runas.Account.Environ.
+func Inherited(as *runas.Account) []string {
+	if as != nil {
+		return as.Environ()
+	}
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "BELFRY_") })
 }
 
@@ -194,7 +257,7 @@ func Quiet(ctx context.Context, p Program, said io.Writer) error {
 	cmd.Dir, cmd.Env = p.Dir, p.Env
 	cmd.Stdout = &head{to: said, left: mostSaid}
 	cmd.Stderr = cmd.Stdout
-	return await(ctx, cmd)
+	return await(ctx, cmd, p.As)
 }
 
 // head passes on the beginning of its input.

@@ -1,0 +1,77 @@
+package handlers
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+)
+
+// forbiddenError means that the handler http does not connect to an address.
+type forbiddenError struct {
+	address netip.Addr
+	why     string
+}
+
+func (e *forbiddenError) Error() string { return fmt.Sprintf("the address %s %s", e.address, e.why) }
+
+// control checks the address of each connection directly before it is made, after the host name was resolved. A name
+// that resolves to another address each time, or a redirect, cannot evade it.
+func (o HTTPOptions) control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &forbiddenError{why: "cannot be checked"}
+	}
+	return o.check(to.Addr())
+}
+
+// check returns an error if the handler must not connect to an address.
+func (o HTTPOptions) check(to netip.Addr) error {
+	a := version4(to.WithZone(""))
+	switch {
+	case a.IsLinkLocalUnicast(), a.IsMulticast(), isMetadata(a):
+		return &forbiddenError{to, "is link-local, multicast or a cloud metadata service, which http never reaches"}
+	case !o.DenyPrivate && len(o.Allow) == 0, !isPrivate(a):
+		return nil
+	}
+	for _, p := range o.Allow {
+		if p.Contains(a) {
+			return nil
+		}
+	}
+	return &forbiddenError{to, "is private, and this executor denies it"}
+}
+
+// version4 returns the IPv4 address that an IPv6 address maps to, or the address itself.
+func version4(a netip.Addr) netip.Addr {
+	bytes := a.As16()
+	switch {
+	case !a.Is6(), a == netip.IPv6Unspecified(), a == netip.IPv6Loopback():
+		return a
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(a), // NAT64
+		netip.MustParsePrefix("::/96").Contains(a): // IPv4-compatible, deprecated
+		return netip.AddrFrom4([4]byte(bytes[12:16]))
+	case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
+		return netip.AddrFrom4([4]byte(bytes[2:6]))
+	}
+	return a.Unmap()
+}
+
+// isMetadata reports whether an address belongs to a metadata service outside the link-local range.
+func isMetadata(a netip.Addr) bool {
+	switch a.String() {
+	case "fd00:ec2::254", // AWS
+		"fd20:ce::254",    // Google Cloud
+		"100.100.100.200", // Alibaba Cloud
+		"192.0.0.192",     // Oracle Cloud
+		"168.63.129.16":   // Azure
+		return true
+	}
+	return false
+}
+
+// isPrivate reports whether an address belongs to this machine or to a private network.
+func isPrivate(a netip.Addr) bool {
+	return a.IsPrivate() || a.IsLoopback() || a.IsUnspecified() || // the system connects an unspecified address to itself
+		netip.MustParsePrefix("100.64.0.0/10").Contains(a) || // carrier-grade NAT
+		netip.MustParsePrefix("64:ff9b:1::/48").Contains(a) // NAT64 as the local network defines it
+}
