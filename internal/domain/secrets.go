@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -13,10 +14,10 @@ const Masked = "•••"
 // Words that mark a name as that of a secret, such as db_password, apiKey, X-Auth-Token or Set-Cookie. secretEnds are only
 // the last word of a name, such as X-Vault-Auth or DB_PASS.
 const (
-	secretWords = `(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|(?:api|access|private|account|signing|encryption)[_-]?key|credential|authorization|cookie|signature)`
+	secretWords = `(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|(?:api|access|private|account|signing|encryption)[_-]?key|credential|creds|authorization|cookie|signature)`
 	secretEnds  = `(?:auth|pass|pw|sig)`
-	// nameInText is such a name within a text.
-	nameInText = `(?:[\w.-]*` + secretWords + `[\w.-]*|[\w.-]*[_-]` + secretEnds + `|\bsig)`
+	// nameInText is such a name within a text, from its secret word on.
+	nameInText = `(?:` + secretWords + `[\w.-]*|[_-]` + secretEnds + `|\bsig)`
 	// word is a word of a shell.
 	word = `(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"'])+`
 	// gap separates words of a shell.
@@ -29,58 +30,71 @@ var secretName = regexp.MustCompile(`(?i)` + secretWords + `|(?:^|[_.-])` + secr
 // secretWord matches an argument that is the name of a secret, whose value is the next argument.
 var secretWord = regexp.MustCompile(`(?i)^(?:-{0,2}[\w.-]*` + secretWords + `[\w.-]*|[\w.-]*[_-]` + secretEnds + `):?$`)
 
-// textPatterns find secrets in text. The text between the groups 1 and 2 is masked. RE2 needs time proportional to the
+// nameParts are parts of the names of secrets, in lower case. A text without them has no such name.
+var nameParts = []string{"passw", "passphrase", "passcode", "pwd", "secret", "token", "key", "cred", "auth", "cookie", "sig", "-pass", "_pass", "-pw", "_pw"}
+
+// textPatterns find secrets in text. The text between the groups 1 and 2 is masked. Each pattern is only tried on a text that
+// contains, in lower case, one of the parts that it needs, because most texts have none. RE2 needs time proportional to the
 // text, whatever its content.
-var textPatterns = []*regexp.Regexp{
+var textPatterns = []struct {
+	needs   []string
+	pattern *regexp.Regexp
+}{
 	// private keys in PEM
-	regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*(-----END [A-Z ]*PRIVATE KEY-----)?`),
+	{[]string{"private key"}, regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*(-----END [A-Z ]*PRIVATE KEY-----)?`)},
 	// values that are secrets by their form: tokens of Belfry, GitHub, GitLab and Slack, and JSON web tokens
-	regexp.MustCompile(`()\b(?:bf[a-z]_[\w-]{43}|gh[a-z]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[a-z]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]*)()`),
+	{[]string{"bf", "gh", "glpat-", "xox", "eyj"}, regexp.MustCompile(`()\b(?:bf[a-z]_[\w-]{43}|gh[a-z]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[a-z]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]*)()`)},
 	// headers, up to the end of the line or of the quotes around them
-	regexp.MustCompile(`(?i)("(?:proxy-)?(?:authorization|(?:set-)?cookie2?)\s*:)[^"\r\n]+()`),
-	regexp.MustCompile(`(?i)('(?:proxy-)?(?:authorization|(?:set-)?cookie2?)\s*:)[^'\r\n]+()`),
-	regexp.MustCompile(`(?i)((?:^|[^"'\w])(?:proxy-)?(?:authorization|(?:set-)?cookie2?):[ \t]*)[^\r\n]+()`),
+	{[]string{"authorization", "cookie"}, regexp.MustCompile(`(?i)("(?:proxy-)?(?:authorization|(?:set-)?cookie2?)\s*:)[^"\r\n]+()`)},
+	{[]string{"authorization", "cookie"}, regexp.MustCompile(`(?i)('(?:proxy-)?(?:authorization|(?:set-)?cookie2?)\s*:)[^'\r\n]+()`)},
+	{[]string{"authorization", "cookie"}, regexp.MustCompile(`(?i)((?:^|[^"'\w])(?:proxy-)?(?:authorization|(?:set-)?cookie2?):[ \t]*)[^\r\n]+()`)},
 	// blocks of YAML
-	regexp.MustCompile(`(?i)(` + nameInText + `["']?:[ \t]*)[|>][+-]?\d*[ \t]*(?:\r?\n[ \t]+[^\r\n]*)+()`),
+	{nameParts, regexp.MustCompile(`(?i)(` + nameInText + `["']?:[ \t]*)[|>][+-]?\d*[ \t]*(?:\r?\n[ \t]+[^\r\n]*)+()`)},
 	// --name value
-	regexp.MustCompile(`(?i)((?:--?[\w-]*(?:` + secretWords + `[\w-]*|[_-]` + secretEnds + `)` + gap + `)+)` + word + `()`),
+	{nameParts, regexp.MustCompile(`(?i)((?:--?[\w-]*(?:` + secretWords + `[\w-]*|[_-]` + secretEnds + `)` + gap + `)+)` + word + `()`)},
+	// name: value, up to the end of the line or a comma and a space
+	{nameParts, regexp.MustCompile(`(?i)(` + nameInText + `:[ \t]+)[^\s"'&,;|>\\][^\r\n"',;]*(?:[,;][^\s"',;][^\r\n"',;]*)*()`)},
 	// name=value, name: value, "name": "value", name := value, also within a quoted JSON
-	regexp.MustCompile(`(?i)(` + nameInText + `(?:\\*["'])?\s*(?::=|=>|==?|:)\s*)(?:(?:bearer|basic|digest|token)\s+)?` +
-		`(?:\\+"[^"]*"?|"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s&"']+)()`),
+	{nameParts, regexp.MustCompile(`(?i)(` + nameInText + `(?:\\*["'])?\s*(?::=|=>|==?|:)\s*)(?:(?:bearer|basic|digest|token)\s+)?` +
+		`(?:\\+"[^"]*"?|"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s&"'•][^\s&"']*)()`)},
 	// "name", "value" in a list
-	regexp.MustCompile(`(?i)("-{0,2}[\w.-]*` + secretWords + `[\w.-]*"\s*,\s*)"(?:[^"\\]|\\.)*(?:"(\s*[,\]])|$)`),
+	{nameParts, regexp.MustCompile(`(?i)("-{0,2}[\w.-]*` + secretWords + `[\w.-]*"\s*,\s*)"(?:[^"\\]|\\.)*(?:"(\s*[,\]])|$)`)},
 	// <name>value</name>
-	regexp.MustCompile(`(?i)(<[\w:.-]*` + secretWords + `[\w:.-]*(?:\s[^<>]*)?>)[^<]+()`),
+	{nameParts, regexp.MustCompile(`(?i)(<[\w:.-]*` + secretWords + `[\w:.-]*(?:\s[^<>]*)?>)[^<]+()`)},
 	// IDENTIFIED BY 'value', and the lines of a .netrc
-	regexp.MustCompile(`(?i)((?:identified\s+by|password)\s+)(?:'[^']*'?|"[^"]*"?)()`),
-	regexp.MustCompile(`(?i)(\blogin\s+\S+\s+password\s+)\S+()`),
-	regexp.MustCompile(`(?i)(\bbearer\s+)[\w.~+/=-]{8,}()`),
+	{[]string{"identified", "password"}, regexp.MustCompile(`(?i)((?:identified\s+by|password)\s+)(?:'[^']*'?|"[^"]*"?)()`)},
+	{[]string{"login"}, regexp.MustCompile(`(?i)(\blogin\s+\S+\s+password\s+)\S+()`)},
+	{[]string{"bearer"}, regexp.MustCompile(`(?i)(\bbearer\s+)[\w.~+/=-]{8,}()`)},
 	// URLs: passwords, tokens as the user, keys and signatures of the query, and chat robots
-	regexp.MustCompile(`(://[^\s/:@"'<>]*:)[^\s/"'<>]*(@)`),
-	regexp.MustCompile(`(://)[^\s/:@"'<>]{20,}(@)`),
-	regexp.MustCompile(`(?i)([?&;](?:sig|key|signature)=)[^\s&"'<>#]+()`),
-	regexp.MustCompile(`(?i)((?:hooks\.slack\.com/(?:services|workflows|triggers)|/bot/v2/hook|discord(?:app)?\.com/api/webhooks|api\.telegram\.org)/)[^\s"'<>]+()`),
+	{[]string{"://"}, regexp.MustCompile(`(://[^\s/:@"'<>]*:)[^\s/"'<>]*(@)`)},
+	{[]string{"://"}, regexp.MustCompile(`(://)[^\s/:@"'<>]{20,}(@)`)},
+	{[]string{"sig=", "key=", "signature="}, regexp.MustCompile(`(?i)([?&;](?:sig|key|signature)=)[^\s&"'<>#]+()`)},
+	{[]string{"hooks.slack.com", "/bot/v2/hook", "/api/webhooks/", "api.telegram.org"}, regexp.MustCompile(`(?i)((?:hooks\.slack\.com/(?:services|workflows|triggers)|/bot/v2/hook|discord(?:app)?\.com/api/webhooks|api\.telegram\.org)/)[^\s"'<>]+()`)},
 	// the data source names of Go's MySQL driver
-	regexp.MustCompile(`(\b[\w.-]+:)[^\s"'<>]+(@(?:tcp|unix)\()`),
+	{[]string{"@tcp(", "@unix("}, regexp.MustCompile(`(\b[\w.-]+:)[^\s"'<>]+(@(?:tcp|unix)\()`)},
 }
 
 // commands are programs with short options for a password.
 var commands = []struct {
-	name  *regexp.Regexp // of the program, or its first words
-	line  *regexp.Regexp // the program with its arguments, up to the end of the command
-	value *regexp.Regexp // $1 is the option
-	alone *regexp.Regexp // the option as an argument; its value may follow in the same argument
+	needs []string // parts of a text with the program, in lower case
+	// name is the program, or its first words; line the program with its arguments, up to the end of the command. value is an
+	// option in a line, with the option as group 1; alone is the option as an argument, whose value may follow in it.
+	name, line, value, alone *regexp.Regexp
 }{
-	command(`mysql\w*|mariadb[\w-]*`, `-p`, false),
-	command(`sshpass|(?:docker|podman|nerdctl|helm(?:\s+registry)?|oras)\s+login`, `-p`, true),
-	command(`curl|wget|http|https|xh`, `-[uUb]|--user|--proxy-user|--auth`, true),
-	command(`redis-cli|valkey-cli`, `-a`, true),
-	command(`ldap\w+`, `-w`, true),
-	command(`mongo\w*|mongosh`, `-p`, true),
+	command([]string{"mysql", "mariadb"}, `mysql\w*|mariadb[\w-]*`, `-p`, false),
+	command([]string{"sshpass", "login"}, `sshpass|(?:docker|podman|nerdctl|helm(?:\s+registry)?|oras)\s+login`, `-p`, true),
+	command([]string{"curl", "wget", "http"}, `curl|wget|http|https|xh`, `-[uUb]|--user|--proxy-user|--auth`, true),
+	command([]string{"redis-cli", "valkey-cli"}, `redis-cli|valkey-cli`, `-a`, true),
+	command([]string{"ldap"}, `ldap\w+`, `-w`, true),
+	command([]string{"mongo"}, `mongo\w*|mongosh`, `-p`, true),
 }
 
 // command makes an entry of commands. apart: the value may also be the next argument.
-func command(names, option string, apart bool) (c struct{ name, line, value, alone *regexp.Regexp }) {
+func command(needs []string, names, option string, apart bool) (c struct {
+	needs                    []string
+	name, line, value, alone *regexp.Regexp
+}) {
+	c.needs = needs
 	c.name = regexp.MustCompile(`^(?:` + names + `)(?:\.exe)?$`)
 	c.line = regexp.MustCompile(`(?:(?m:^)[+-]?|[^\w.-])(?:` + names + `)(?:\.exe)?[ \t](?:\\\r?\n|"(?:[^"\\]|\\.)*"|'[^']*'|[^\r\n;|&"'])*["']?[^\s"';|&]*`)
 	between := ``
@@ -144,11 +158,19 @@ func maskJSON(text string) (masked string, ok bool) {
 func MaskJSON(v any) (masked any, found bool) { return maskValue(v) }
 
 func maskText(s string) string {
+	lower := strings.ToLower(s)
+	has := func(parts []string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(lower, part) })
+	}
 	for _, c := range commands {
-		s = c.line.ReplaceAllStringFunc(s, func(line string) string { return c.value.ReplaceAllString(line, "${1}"+Masked) })
+		if has(c.needs) {
+			s = c.line.ReplaceAllStringFunc(s, func(line string) string { return c.value.ReplaceAllString(line, "${1}"+Masked) })
+		}
 	}
 	for _, p := range textPatterns {
-		s = p.ReplaceAllString(s, "${1}"+Masked+"${2}")
+		if has(p.needs) {
+			s = p.pattern.ReplaceAllString(s, "${1}"+Masked+"${2}")
+		}
 	}
 	return s
 }

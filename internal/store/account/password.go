@@ -44,6 +44,8 @@ func CheckPassword(location, user, password string) error {
 		f.Add(location, fmt.Sprintf("has %d characters; at least %d are needed", n, MinPasswordChars))
 	case n > MaxPasswordChars:
 		f.Add(location, fmt.Sprintf("has %d characters; at most %d are allowed", n, MaxPasswordChars))
+	case fewKinds(password):
+		f.Add(location, "repeats very few characters")
 	case common(password):
 		f.Add(location, "is one of the most common passwords, or one with a few characters added; attackers try these first")
 	case isName(user, password):
@@ -56,18 +58,23 @@ func CheckPassword(location, user, password string) error {
 const maxAdded = 4
 
 // common reports whether a password is in a list of common ones, regardless of case and of a few digits and other signs
-// around it, or whether it repeats very few characters.
+// around it.
 func common(password string) bool {
 	lower := strings.ToLower(password)
-	kinds := map[rune]bool{}
-	for _, r := range lower {
-		kinds[r] = true
-	}
 	bare := strings.TrimFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) })
 	if utf8.RuneCountInString(bare)+maxAdded < utf8.RuneCountInString(lower) {
 		bare = lower
 	}
-	return len(kinds) < 4 || slices.ContainsFunc(frequency.FrequencyLists["passwords"], func(known string) bool { return known == lower || known == bare })
+	return slices.ContainsFunc(frequency.FrequencyLists["passwords"], func(known string) bool { return known == lower || known == bare })
+}
+
+// fewKinds reports whether a password consists of fewer than four different characters.
+func fewKinds(password string) bool {
+	kinds := map[rune]bool{}
+	for _, r := range strings.ToLower(password) {
+		kinds[r] = true
+	}
+	return len(kinds) < 4
 }
 
 // isName reports whether a password has hardly any letters besides the user's name, forwards or backwards.
