@@ -162,7 +162,7 @@ func check(id auth.Identity, b tokenBody) error {
 	case b.Scope == account.ScopeEvents && b.Role == account.Viewer:
 		f.Add("role", "must be operator or admin to send events")
 	}
-	if b.Role == account.Admin && len(b.Groups) > 0 {
+	if b.Role == account.Admin && id.Role == account.Admin && len(b.Groups) > 0 {
 		f.Add("groups", "would not confine an admin's token; leave them out, or use the role operator")
 	}
 	users.CheckGroups(&f, b.Groups)
