@@ -51,7 +51,7 @@ func start(t *testing.T, probe func()) (address string, stop func() error) {
 	s, err := console.New(console.Config{Listener: listener, API: api.Config{
 		Jobs: nothing{}, Calendars: nothing{}, Pauses: nothing{}, Fleet: nothing{}, Views: view.New(pool),
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
-		Groups: group.New(pool), AuditLog: auditlog.New(pool), Idempotency: idempotency.New(pool),
+		Groups: group.New(pool), AuditLog: auditlog.New(pool), Idempotency: idempotency.New(pool, ""),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
 		Ready: []system.Check{{Name: "postgres", Probe: func(context.Context) error { probe(); return nil }}},
 	}})

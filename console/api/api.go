@@ -15,7 +15,7 @@
 //
 // # Changes
 //
-// Each change is written to the audit log after it is committed. A POST with an Idempotency-Key takes effect once. The
+// Each change is written to the audit log after it is committed. A POST with an Idempotency-Key takes effect once (type once). The
 // version of a job is its ETag, and a change that names another version is refused with 409.
 package api
 
@@ -117,7 +117,7 @@ type Config struct {
 	SecureCookies bool
 	// OIDC is an identity provider through which users may log in; nil: none.
 	OIDC *auth.Provider
-	// StreamCheck is the time between two checks of the rights of a stream's caller; 0: 10 s.
+	// StreamCheck is the time between two checks of the rights of a stream's caller; 0: 3 s.
 	StreamCheck time.Duration
 }
 
@@ -150,7 +150,7 @@ func New(c Config) *API {
 		visible: &visible.Reader{Groups: c.Groups, Jobs: c.Jobs, Runs: c.Views},
 		streams: stream.New(c.Authenticator, c.StreamCheck, m.streams),
 	}
-	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet, a.onceOnly)
+	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, problem.New(http.StatusNotFound, "there is no resource at this path"))
 	})
@@ -158,7 +158,7 @@ func New(c Config) *API {
 		w.Header().Set("Allow", a.allowed(r.URL.Path))
 		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "this path does not support "+r.Method))
 	})
-	a.rest = &rest.Router{API: humachi.New(a.router, a.humaConfig()), Log: c.Log}
+	a.rest = &rest.Router{API: humachi.New(a.router, a.humaConfig()), Once: (&once{c.Idempotency, c.Log}).middleware, Log: c.Log}
 	state := a.registerResources()
 	a.finishContract()
 	a.mountSystem(state)
@@ -181,7 +181,7 @@ func (a *API) registerResources() *system.API {
 		&tokens.API{Store: a.Tokens, Groups: a.Groups, Audit: a.audit},
 		&history.API{Store: a.AuditLog},
 		counted,
-		&jobs.API{Store: a.Jobs, Lists: a.Views, Instances: a.Fleet, Visible: a.visible, Audit: a.audit, Zone: a.Zone},
+		&jobs.API{Store: a.Jobs, Lists: a.Views, Instances: a.Fleet, Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Zone: a.Zone},
 		&scripts.API{Jobs: a.Jobs, Store: a.Views, Visible: a.visible, Audit: a.audit},
 		&fires.API{Store: a.Fires},
 		&schedules.API{Calendars: a.Calendars, Lists: a.Views, Reports: a.Reports, Visible: a.visible, Zone: a.Zone},

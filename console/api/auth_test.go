@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +66,16 @@ func TestLogInIsLimited(t *testing.T) {
 	}
 	if a := try("admin", adminPassword); a.status != http.StatusTooManyRequests {
 		t.Errorf("the right password gets past the limit: %d", a.status)
+	}
+	if after := last.header.Get("Retry-After"); !strings.Contains(last.body, "try again in "+after+" s") {
+		t.Errorf("Retry-After is %s, and the answer says %s", after, last.body)
+	}
+	// The guesses of one client do not lock the user out.
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/auth/login", strings.NewReader(`{"username":"admin","password":"`+adminPassword+`"}`))
+	r.RemoteAddr = "198.51.100.7:1"
+	rec := httptest.NewRecorder()
+	if w.api.ServeHTTP(rec, r); rec.Code != 200 {
+		t.Errorf("the log-in from another address: %d %s", rec.Code, rec.Body)
 	}
 	for _, bad := range []string{`{"username":"admin"}`, `{"username":"","password":""}`, `{"username":5,"password":"x"}`, `{"username":"a","password":"b","c":1}`} {
 		if a := w.do("", "POST", "/api/v1/auth/login", bad); a.status != 422 {

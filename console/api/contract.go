@@ -30,7 +30,7 @@ func (a *API) humaConfig() huma.Config {
 	c := huma.DefaultConfig("Belfry", version)
 	c.Info.Description = "A distributed job scheduler. Errors are application/problem+json (RFC 9457) and name every faulty field at once."
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
-	c.Transformers = []huma.Transformer{problem.FromHuma, rest.HideParams}
+	c.Transformers = []huma.Transformer{problem.FromHuma, rest.HideSecrets}
 	c.RejectUnknownQueryParameters = true
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{

@@ -48,7 +48,7 @@ func newListWorld(tb testing.TB, jobs, runs int) *listWorld {
 	w := &listWorld{tb: tb, pool: s.Pool(), jobs: jobs, api: api.New(api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: &fleet{store: s}, Views: view.New(s.Pool()),
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
-		Groups: group.New(s.Pool()), AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool()),
+		Groups: group.New(s.Pool()), AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
 		Reports:    statstore.New(s.Pool()),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
 	})}

@@ -176,15 +176,17 @@ func TestOverviewStream(t *testing.T) {
 	}
 }
 
-// A stream ends when its caller loses the rights: after a log-out, the deletion of the token, or a change of groups.
+// A stream ends when its caller loses the rights, in whatever way, of a log-in and of an API token.
 func TestStreamsEndWithRights(t *testing.T) {
 	w := newWorld(t)
 	base := w.served()
 	id := w.running()
 	w.must(201, "POST", "/api/v1/groups", `{"name":"other"}`)
-	viewer, leaver := w.confined("vera", "viewer", "default"), w.confined("leo", "viewer", "default")
-	made := w.must(201, "POST", "/api/v1/tokens", `{"name":"ci"}`)
-	token, _ := made.field("token").(string)
+	type ending struct {
+		streams []<-chan event
+		end     func()
+	}
+	cases := map[string]ending{}
 	open := func(caller string) (all []<-chan event) {
 		for _, path := range []string{"/runs/stream", "/overview/stream", "/runs/" + id.String() + "/log/stream"} {
 			resp, events := w.followAs(t.Context(), caller, base+path)
@@ -195,20 +197,54 @@ func TestStreamsEndWithRights(t *testing.T) {
 		}
 		return all
 	}
-	cases := map[string]struct {
-		streams []<-chan event
-		end     func()
-	}{
-		"log-out": {open(leaver), func() {
-			if a := w.do(leaver, "POST", "/api/v1/auth/logout", ""); a.status >= 300 {
-				t.Errorf("log-out: %d", a.status)
+	n := 0
+	// add opens the streams of a new user's log-in, and those of a token of another new user. tokens: the ending is one of tokens too.
+	add := func(name, role string, tokens bool, end func(user string)) {
+		for _, kind := range []string{"log-in", "token"} {
+			if kind == "token" && !tokens {
+				continue
 			}
-		}},
-		"token deleted": {open(token), func() { w.must(204, "DELETE", fmt.Sprintf("/api/v1/tokens/%v", made.field("id")), "") }},
-		"moved to another group": {open(viewer), func() {
-			w.must(200, "PATCH", "/api/v1/users/vera", `{"groups":["other"]}`)
-		}},
+			n++
+			user := fmt.Sprintf("user%d", n)
+			w.must(201, "POST", "/api/v1/users", fmt.Sprintf(`{"username":%q,"password":%q,"role":%q,"groups":%s}`, user, adminPassword, role,
+				map[bool]string{true: "[]", false: `["default"]`}[role == "admin"]))
+			caller := w.session(user, adminPassword)
+			if kind == "token" {
+				caller, _ = w.do(caller, "POST", "/api/v1/tokens", `{"name":"ci"}`).field("token").(string)
+			}
+			cases[name+", "+kind] = ending{open(caller), func() { end(user) }}
+		}
 	}
+	patch := func(body string) func(string) {
+		return func(user string) { w.must(200, "PATCH", "/api/v1/users/"+user, body) }
+	}
+	ofUser := func(sql string) func(string) {
+		return func(user string) { w.exec(sql+` WHERE user_id = (SELECT id FROM users WHERE name = $1)`, user) }
+	}
+	add("user disabled", "viewer", true, patch(`{"disabled":true}`))
+	add("user demoted", "admin", true, patch(`{"role":"operator","groups":["default"]}`))
+	add("user moved to another group", "viewer", true, patch(`{"groups":["other"]}`))
+	add("user deleted", "operator", true, func(user string) { w.must(204, "DELETE", "/api/v1/users/"+user, "") })
+	add("password reset", "operator", false, patch(`{"password":"another good one"}`))
+	add("password to be changed", "operator", false, patch(`{"must_change_password":true}`))
+	add("logged out by an admin", "operator", false, func(user string) { w.must(204, "POST", "/api/v1/users/"+user+"/logout", "") })
+	add("expired", "viewer", false, ofUser(`UPDATE sessions SET expires_at = now()`))
+	// The endings of one token, and of one log-in by its user.
+	for name, end := range map[string]func(id any){
+		"token deleted":  func(id any) { w.must(204, "DELETE", fmt.Sprintf("/api/v1/tokens/%v", id), "") },
+		"token expired":  func(id any) { w.exec(`UPDATE api_tokens SET expires_at = now() WHERE id::text = $1`, fmt.Sprint(id)) },
+		"token confined": func(id any) { w.exec(`UPDATE api_tokens SET groups = '{other}' WHERE id::text = $1`, fmt.Sprint(id)) },
+	} {
+		made := w.must(201, "POST", "/api/v1/tokens", `{"name":"`+name+`"}`)
+		token, _ := made.field("token").(string)
+		cases[name] = ending{open(token), func() { end(made.field("id")) }}
+	}
+	leaver := w.confined("leo", "viewer", "default")
+	cases["log-out"] = ending{open(leaver), func() {
+		if a := w.do(leaver, "POST", "/api/v1/auth/logout", ""); a.status >= 300 {
+			t.Errorf("log-out: %d", a.status)
+		}
+	}}
 	stays := open(w.admin)
 	for name, c := range cases {
 		c.end()

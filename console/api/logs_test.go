@@ -216,3 +216,39 @@ func TestLogStreamsEnd(t *testing.T) {
 	}
 	eventually(t, "the end of all streams", func() bool { return streams() == "0" })
 }
+
+// endless adds a line to the log at each write, so that only the loss of rights ends the answer.
+type endless struct {
+	http.ResponseWriter
+	more func()
+}
+
+func (e endless) Write(p []byte) (int, error) {
+	e.more()
+	return e.ResponseWriter.Write(p)
+}
+
+// The text of a long log ends when its reader loses the rights, with a broken connection that shows that lines are missing.
+func TestLogTextEndsWithRights(t *testing.T) {
+	w := newWorld(t)
+	id := w.running()
+	w.logLines(id, 1, 1, "line")
+	made := w.must(201, "POST", "/api/v1/tokens", `{"name":"ci"}`)
+	deadline, lines := time.Now().Add(patience), int64(1)
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/api/v1/runs/"+id.String()+"/log.txt", nil)
+	r.Header.Set("Authorization", "Bearer "+made.field("token").(string))
+	defer func() {
+		if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // the value that net/http compares
+			t.Errorf("after %d lines the answer ended with %v", lines, v)
+		}
+	}()
+	w.api.ServeHTTP(endless{httptest.NewRecorder(), func() {
+		if lines == 1 {
+			w.must(204, "DELETE", fmt.Sprintf("/api/v1/tokens/%v", made.field("id")), "")
+		}
+		if time.Now().Before(deadline) {
+			lines++
+			w.logLines(id, 1, lines, "line")
+		}
+	}}, r)
+}

@@ -78,7 +78,7 @@ func newWorld(t *testing.T) *world {
 	w.api = api.New(api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Views: view.New(s.Pool()),
 		Authenticator: w.accounts, Users: w.accounts.Users, Sessions: w.accounts.Sessions, Tokens: w.accounts.Tokens,
-		Groups: w.groups, AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool()),
+		Groups: w.groups, AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
 		Fires:   view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports: statstore.New(s.Pool()),
 		Events:  events,

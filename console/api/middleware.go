@@ -1,13 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
-	"errors"
-	"io"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -26,7 +20,6 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
-	"github.com/belfryhq/belfry/internal/store/idempotency"
 )
 
 // metrics are the metrics of the API.
@@ -176,102 +169,6 @@ func (a *API) allowed(path string) string {
 		}
 	}
 	return strings.Join(methods, ", ")
-}
-
-// onceOnly makes a POST with an Idempotency-Key take effect once. A repetition within 24 hours gets the first answer, with
-// the header Idempotency-Replayed. Only successes are stored: after an error the key is free again. Tokens are not stored,
-// so the repetition of a request that made one gets an empty token.
-func (a *API) onceOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key := r.Header.Get("Idempotency-Key")
-		if r.Method != http.MethodPost || key == "" || slices.Contains(open, r.URL.Path) || strings.HasPrefix(r.URL.Path, events.Path) {
-			next.ServeHTTP(w, r) // the transaction that accepts an event stores its key
-			return
-		}
-		if !rest.ValidKey(key) {
-			err := problem.Invalid("Idempotency-Key", rest.KeyRule)
-			problem.Write(w, problem.From(r.Context(), a.Log, err))
-			return
-		}
-		content, err := readBody(w, r)
-		if err != nil {
-			problem.Write(w, problem.From(r.Context(), a.Log, err))
-			return
-		}
-		digest := sha256.Sum256(content)
-		k := idempotency.Key{Actor: auth.FromContext(r.Context()).User, Route: r.Method + " " + r.URL.Path,
-			Key: key, BodySHA256: digest[:]}
-		kept, err := a.Idempotency.Begin(r.Context(), k)
-		if err != nil {
-			problem.Write(w, problem.From(r.Context(), a.Log, err))
-			return
-		}
-		if kept != nil {
-			w.Header().Set("Idempotency-Replayed", "true")
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(kept.Status)
-			w.Write(kept.Body) //nolint:errcheck // the client is gone
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(content))
-		a.serveOnce(w, r, k, next)
-	})
-}
-
-func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k idempotency.Key, next http.Handler) {
-	var copied bytes.Buffer
-	ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-	ww.Tee(&copied)
-	finished := false
-	defer func() {
-		// This also frees the key if the client disconnected or the handler panicked.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Second)
-		defer cancel()
-		var err error
-		if status := ww.Status(); finished && status >= 200 && status < 300 {
-			err = a.Idempotency.Finish(ctx, k, idempotency.Answer{Status: status, Body: withoutToken(copied.Bytes())})
-		} else {
-			err = a.Idempotency.Forget(ctx, k)
-		}
-		if err != nil {
-			a.Log.WarnContext(ctx, "cannot store the answer of an idempotency key, the key stays taken for two minutes", "err", err)
-		}
-	}()
-	next.ServeHTTP(ww, r)
-	finished = true
-}
-
-// withoutToken empties the token in an answer, because tokens must not be stored.
-func withoutToken(answer []byte) []byte {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(answer, &fields) != nil || fields["token"] == nil {
-		return answer
-	}
-	fields["token"] = json.RawMessage(`""`)
-	b, err := json.Marshal(fields)
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-// readBody reads a body within the same bounds as huma.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// If the deadline cannot be set, the server's own one applies.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyReadTimeout))
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rest.MaxBodyBytes))
-	var over *http.MaxBytesError
-	var timeout net.Error
-	switch {
-	case errors.As(err, &over):
-		return nil, problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, domain.FieldError{Location: "body", Message: problem.TooLarge})
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return nil, problem.New(http.StatusRequestTimeout, "the body arrived too slowly")
-	case err != nil:
-		return nil, problem.New(http.StatusBadRequest, "the body could not be read",
-			domain.FieldError{Location: "body", Message: "ended early"})
-	}
-	return content, nil
 }
 
 // isStream reports whether a path is a stream. The answer of a stream has no end.

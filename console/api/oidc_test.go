@@ -120,7 +120,7 @@ func newOIDCWorld(t *testing.T, binary string) *oidcWorld {
 	metrics := prometheus.NewRegistry()
 	o.api = api.New(api.Config{Jobs: o.store, Calendars: o.store, Pauses: o.store, Fleet: o.fleet, Views: view.New(o.pool), Reports: statstore.New(o.pool), Letters: o.letters, Alerts: o.alerts,
 		Authenticator: o.accounts, Users: o.accounts.Users, Sessions: o.accounts.Sessions, Tokens: o.accounts.Tokens,
-		Groups: o.groups, AuditLog: auditlog.New(o.pool), Idempotency: idempotency.New(o.pool),
+		Groups: o.groups, AuditLog: auditlog.New(o.pool), Idempotency: idempotency.New(o.pool, ""),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(o.log, nil)),
 		OIDC: auth.NewProvider(auth.OIDCConfig{
 			Issuer: o.issuer, ClientID: "belfry", ClientSecret: "belfry-secret", RedirectURL: o.console + "/api/v1/auth/oidc/callback", Name: "The Company",
@@ -465,7 +465,7 @@ func TestNoOIDC(t *testing.T) {
 	away := *w
 	away.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Views: view.New(w.pool), Reports: statstore.New(w.pool), Registerer: metrics, Gatherer: metrics,
 		Authenticator: w.accounts, Users: w.accounts.Users, Sessions: w.accounts.Sessions, Tokens: w.accounts.Tokens,
-		Groups: w.groups, AuditLog: auditlog.New(w.pool), Idempotency: idempotency.New(w.pool),
+		Groups: w.groups, AuditLog: auditlog.New(w.pool), Idempotency: idempotency.New(w.pool, ""),
 		Log:  slog.New(slog.NewTextHandler(w.log, nil)),
 		OIDC: auth.NewProvider(auth.OIDCConfig{Issuer: "http://127.0.0.1:1", ClientID: "belfry"})})
 	if a := away.do("", "GET", "/api/v1/auth/oidc/login", ""); a.status != 303 || a.header.Get("Location") != "/login?error=oidc_unavailable" {

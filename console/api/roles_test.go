@@ -58,11 +58,11 @@ var accesses = map[string]access{
 	"DELETE /auth/sessions/{id}": {least: "viewer", status: 404, path: "/auth/sessions/999999", tokens: 403}, // only the caller's own sessions, which TestOwnSessions tests
 
 	"GET /users":                    {least: "admin", status: 200},
-	"POST /users":                   {least: "admin", status: 201, body: `{"username":"<unique>","password":"a-good-password","role":"viewer","groups":["mine"]}`},
+	"POST /users":                   {least: "admin", tokens: 403, status: 201, body: `{"username":"<unique>","password":"a-good-password","role":"viewer","groups":["mine"]}`},
 	"GET /users/{username}":         {least: "admin", status: 200, path: "/users/vera"},
-	"PATCH /users/{username}":       {least: "admin", status: 200, path: "/users/<new user>", body: `{"role":"operator"}`},
-	"DELETE /users/{username}":      {least: "admin", status: 204, path: "/users/<new user>"},
-	"POST /users/{username}/logout": {least: "admin", status: 204, path: "/users/<new user>/logout"},
+	"PATCH /users/{username}":       {least: "admin", tokens: 403, status: 200, path: "/users/<new user>", body: `{"role":"operator"}`},
+	"DELETE /users/{username}":      {least: "admin", tokens: 403, status: 204, path: "/users/<new user>"},
+	"POST /users/{username}/logout": {least: "admin", tokens: 403, status: 204, path: "/users/<new user>/logout"},
 	"GET /tokens":                   {least: "viewer", status: 200},
 	"POST /tokens":                  {least: "viewer", status: 201, body: `{"name":"<unique>"}`},
 	"DELETE /tokens/{id}":           {least: "viewer", status: 204, path: "/tokens/<new token>"},
@@ -156,28 +156,27 @@ type cast struct {
 	*world
 	callers map[string]string // tokens by name
 	roles   map[string]string
+	ended   map[string]bool // callers whose tokens are not valid any more
 	things  map[string]string
 	made    int
+	asked   int
 	letter  uint64
 }
 
 func newCast(t *testing.T) *cast {
 	w := newWorld(t)
 	c := &cast{world: w, callers: map[string]string{"nobody": "", "admin": w.admin}, things: map[string]string{},
-		roles: map[string]string{"nobody": "", "admin": "admin", "operator": "operator", "viewer": "viewer", "stranger": "operator", "reading token": "viewer", "sending token": "operator"}}
+		roles: map[string]string{"nobody": "", "admin": "admin", "operator": "operator", "viewer": "viewer", "stranger": "operator", "reading token": "viewer", "sending token": "operator"},
+		ended: map[string]bool{}}
 	for _, group := range []string{"mine", "other"} {
 		w.must(201, "POST", "/api/v1/groups", `{"name":"`+group+`"}`)
 	}
 	for caller, who := range map[string][3]string{"operator": {"olga", "operator", "mine"}, "viewer": {"vera", "viewer", "mine"}, "stranger": {"sam", "operator", "other"}} {
 		c.callers[caller] = c.login(who[0], who[1], who[2])
 	}
-	for caller, body := range map[string]string{"reading token": `{"name":"reads","role":"viewer"}`, "sending token": `{"name":"sends","scope":"events"}`} {
-		a := w.do(c.callers["operator"], "POST", "/api/v1/tokens", body)
-		c.callers[caller], _ = a.field("token").(string)
-		if a.status != 201 {
-			t.Fatalf("%s: %d %s", caller, a.status, a.body)
-		}
-	}
+	c.callers["reading token"] = c.token(c.callers["operator"], `{"name":"reads","role":"viewer"}`)
+	c.callers["sending token"] = c.token(c.callers["operator"], `{"name":"sends","scope":"events"}`)
+	c.addTokens()
 	c.things["job"] = c.newJob(`{"kind":"none"}`)
 	c.things["daily"] = c.newJob(`{"kind":"cron","expr":"0 2 * * *"}`)
 	c.things["script"] = c.id(w.must(201, "POST", "/api/v1/jobs", `{"group":"mine","name":"confidential script","script":{"language":"sh","code":"echo confidential"},"schedule":{"kind":"none"}}`))
@@ -188,6 +187,48 @@ func newCast(t *testing.T) *cast {
 	c.things["calendar"] = c.newCalendar()
 	w.letters.kept = []domain.DeadLetter{{Seq: 1, Kind: "event"}}
 	return c
+}
+
+// addTokens adds callers with an API token: one for each role, and some whose rights have changed.
+func (c *cast) addTokens() {
+	add := func(caller, role, owner, body string) {
+		c.callers[caller], c.roles[caller] = c.token(owner, body), role
+	}
+	add("admin's token", "admin", c.admin, `{"name":"of an admin"}`)
+	add("operator's token", "operator", c.callers["operator"], `{"name":"of an operator"}`)
+	add("viewer's token", "viewer", c.callers["viewer"], `{"name":"of a viewer"}`)
+	add("admin's sending token", "operator", c.admin, `{"name":"sends everything","scope":"events"}`)
+	c.roles["admin's sending token"] = "admin"
+
+	// Earlier versions accepted groups of an admin's token.
+	add("confined token", "operator", c.admin, `{"name":"confined"}`)
+	c.exec(`UPDATE api_tokens SET groups = '{mine}' WHERE name = 'confined'`)
+	add("demoted admin's token", "operator", c.login("dora", "admin", ""), `{"name":"of a demoted admin"}`)
+	c.must(200, "PATCH", "/api/v1/users/dora", `{"role":"operator","groups":["mine"]}`)
+
+	add("expired token", "admin", c.admin, `{"name":"expired"}`)
+	c.exec(`UPDATE api_tokens SET expires_at = now() WHERE name = 'expired'`)
+	add("disabled user's token", "admin", c.login("dina", "admin", ""), `{"name":"of a disabled admin"}`)
+	c.must(200, "PATCH", "/api/v1/users/dina", `{"disabled":true}`)
+	c.callers["deleted user's login"], c.roles["deleted user's login"] = c.login("dana", "admin", ""), "admin"
+	add("deleted user's token", "admin", c.callers["deleted user's login"], `{"name":"of a deleted admin"}`)
+	c.must(204, "DELETE", "/api/v1/users/dana", "")
+	c.callers["demoted user's login"], c.roles["demoted user's login"] = c.login("duda", "admin", ""), "admin"
+	c.must(200, "PATCH", "/api/v1/users/duda", `{"role":"viewer","groups":["mine"]}`)
+	for _, caller := range []string{"expired token", "disabled user's token", "deleted user's login", "deleted user's token", "demoted user's login"} {
+		c.ended[caller] = true
+	}
+}
+
+// token makes an API token with the rights of owner, which is a token too.
+func (c *cast) token(owner, body string) string {
+	c.t.Helper()
+	a := c.do(owner, "POST", "/api/v1/tokens", body)
+	token, _ := a.field("token").(string)
+	if a.status != 201 || token == "" {
+		c.t.Fatalf("%s: %d %s", body, a.status, a.body)
+	}
+	return token
 }
 
 func (c *cast) unique() string {
@@ -295,6 +336,8 @@ func (c *cast) ask(token, method, path, body string, header []string) answer {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	defer cancel()
 	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+	c.asked++ // each request has its own address, because log-ins are limited by address
+	r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", c.asked/250, c.asked%250)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -314,9 +357,9 @@ var rank = map[string]int{"": 0, "viewer": 1, "operator": 2, "admin": 3}
 // want returns the status that a caller must get.
 func (c *cast) want(e access, caller string) int {
 	switch {
-	case caller == "nobody" && e.least != "":
+	case (caller == "nobody" || c.ended[caller]) && e.least != "":
 		return http.StatusUnauthorized
-	case caller == "sending token" && e.least != "" && !e.events:
+	case strings.HasSuffix(caller, "sending token") && e.least != "" && !e.events:
 		return http.StatusForbidden
 	case rank[c.roles[caller]] < rank[e.least]:
 		return http.StatusForbidden
@@ -377,7 +420,7 @@ func (c *cast) try(t *testing.T, route string, e access) {
 	}
 	for _, caller := range slices.Sorted(maps.Keys(c.callers)) {
 		token := c.callers[caller]
-		if e.fresh && token != "" && !strings.HasSuffix(caller, "token") {
+		if e.fresh && token != "" && !c.ended[caller] && !strings.HasSuffix(caller, "token") {
 			token = c.login(c.unique(), c.roles[caller], "mine")
 		}
 		a := c.ask(token, method, c.fill(path, caller), c.fill(e.body, caller), e.header)

@@ -24,7 +24,7 @@ func (w *world) another() *world {
 	other.accounts.Weaken()
 	other.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Views: view.New(w.pool),
 		Authenticator: other.accounts, Users: other.accounts.Users, Sessions: other.accounts.Sessions, Tokens: other.accounts.Tokens,
-		Groups: w.groups, AuditLog: auditlog.New(w.pool), Idempotency: idempotency.New(w.pool),
+		Groups: w.groups, AuditLog: auditlog.New(w.pool), Idempotency: idempotency.New(w.pool, ""),
 		Reports: statstore.New(w.pool), Events: nil,
 		Letters: w.letters, Alerts: w.alerts, Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	return &other
@@ -44,7 +44,8 @@ const otherPassword = "another-good-one"
 
 func (w *world) user(name, role, more string) {
 	w.t.Helper()
-	w.must(201, "POST", "/api/v1/users", fmt.Sprintf(`{"username":%q,"password":%q,"role":%q,"groups":["default"]%s}`, name, adminPassword, role, more))
+	groups := map[bool]string{true: `[]`, false: `["default"]`}[role == "admin"]
+	w.must(201, "POST", "/api/v1/users", fmt.Sprintf(`{"username":%q,"password":%q,"role":%q,"groups":%s%s}`, name, adminPassword, role, groups, more))
 }
 
 // A stolen session token stops working on every console as soon as the session ends, for each way in which it can end.

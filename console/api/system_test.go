@@ -77,7 +77,7 @@ func TestPostgresAway(t *testing.T) {
 	w := &world{t: t, admin: "bfs_" + strings.Repeat("A", 43)}
 	w.api = api.New(api.Config{Jobs: away{}, Calendars: away{}, Pauses: away{}, Fleet: &fleet{}, Views: view.New(pool),
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
-		Groups: group.New(pool), AuditLog: auditlog.New(pool), Idempotency: idempotency.New(pool),
+		Groups: group.New(pool), AuditLog: auditlog.New(pool), Idempotency: idempotency.New(pool, ""),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)})
 	for _, a := range []answer{
 		w.do(w.admin, "GET", "/api/v1/jobs", ""),

@@ -72,12 +72,20 @@ func Remote(r *http.Request) string {
 }
 
 // network returns the addresses that one client probably owns: an IPv4 address, or an IPv6 network with a prefix of 64 bits.
-func network(remote string) string {
+func network(remote string) string { return prefixOf(remote, 64) }
+
+// widerNetwork returns the addresses that one site may own: an IPv4 address, or an IPv6 network with a prefix of 48 bits.
+func widerNetwork(remote string) string { return prefixOf(remote, 48) }
+
+func prefixOf(remote string, bits6 int) string {
 	addr, err := netip.ParseAddr(remote)
-	if err != nil || addr.Unmap().Is4() {
+	if err != nil {
 		return remote
 	}
-	prefix, err := addr.WithZone("").Prefix(64)
+	if addr = addr.WithZone("").Unmap(); addr.Is4() {
+		return addr.String()
+	}
+	prefix, err := addr.Prefix(bits6)
 	if err != nil {
 		return remote
 	}

@@ -8,42 +8,62 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The limits of log-in attempts: a burst, and then one attempt per interval. The limit for a user holds for all client
-// addresses together. It allows about 20,000 guesses a day, and delays the user by seconds.
+// The limits of log-in attempts: a burst, and then one attempt per interval.
+//
+// A client is limited by its network, and by the pair of user and network. The limit of a user for all networks together makes
+// guesses from many networks slow. One network cannot reach it alone, because the limit of a pair is slower. If many
+// networks reach it, each wider network still has a small reserve, so no client can lock the user out.
 const (
 	burstPerNetwork = 20
 	everyPerNetwork = 3 * time.Second
-	burstPerUser    = 10
-	everyPerUser    = 4 * time.Second
-	limitersKept    = 10_000 // for networks and for users each; the least recently used one is dropped first
+	burstPerPair    = 10
+	everyPerPair    = 10 * time.Second
+	burstPerUser    = 50
+	everyPerUser    = 2 * time.Second
+	burstReserve    = 3
+	everyReserve    = 10 * time.Minute
+	limitersKept    = 10_000 // of each kind; the least recently used one is dropped first
 )
 
-// Limiter limits log-in attempts by client network and by user name, in bounded memory.
+type limiters = lru.Cache[string, *rate.Limiter]
+
+// Limiter limits log-in attempts in bounded memory.
 type Limiter struct {
 	mu       sync.Mutex
-	networks *lru.Cache[string, *rate.Limiter]
-	users    *lru.Cache[string, *rate.Limiter]
+	networks *limiters
+	pairs    *limiters // by user and network
+	users    *limiters
+	reserves *limiters // by user and wider network
 }
 
 // NewLimiter makes a Limiter.
 func NewLimiter() *Limiter {
-	// New fails only for a size that is not positive.
-	networks, _ := lru.New[string, *rate.Limiter](limitersKept)
-	users, _ := lru.New[string, *rate.Limiter](limitersKept)
-	return &Limiter{networks: networks, users: users}
+	kept := func() *limiters {
+		l, _ := lru.New[string, *rate.Limiter](limitersKept) // New fails only for a size that is not positive
+		return l
+	}
+	return &Limiter{networks: kept(), pairs: kept(), users: kept(), reserves: kept()}
 }
 
-// Try counts one attempt. If the attempt is allowed, wait is zero, else it is the time until the next one is allowed.
+// Try counts one attempt. If the attempt is allowed, wait is zero, else it is the time until the next one is allowed. Refused
+// attempts do not count. Otherwise a client that retries too early could never log in again.
 func (l *Limiter) Try(remote, user string, now time.Time) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	byNetwork := of(l.networks, network(remote), everyPerNetwork, burstPerNetwork)
-	byUser := of(l.users, user, everyPerUser, burstPerUser)
-	n, u := byNetwork.ReserveN(now, 1), byUser.ReserveN(now, 1)
-	if wait = max(n.DelayFrom(now), u.DelayFrom(now)); wait > 0 {
-		// If refused attempts counted, a client that retries too early could never log in again.
-		n.CancelAt(now)
-		u.CancelAt(now)
+	byNetwork := take(l.networks, network(remote), everyPerNetwork, burstPerNetwork, now)
+	byPair := take(l.pairs, network(remote)+" "+user, everyPerPair, burstPerPair, now)
+	byUser := take(l.users, user, everyPerUser, burstPerUser, now)
+	own := max(byNetwork.DelayFrom(now), byPair.DelayFrom(now))
+	wait = max(own, byUser.DelayFrom(now))
+	if own == 0 && wait > 0 { // only the attempts from other networks are in the way
+		byUser.CancelAt(now)
+		byUser = take(l.reserves, widerNetwork(remote)+" "+user, everyReserve, burstReserve, now)
+		wait = min(wait, byUser.DelayFrom(now))
+	}
+	if wait > 0 {
+		byNetwork.CancelAt(now)
+		byPair.CancelAt(now)
+		byUser.CancelAt(now)
 	}
 	return wait
 }
@@ -52,18 +72,18 @@ func (l *Limiter) Try(remote, user string, now time.Time) (wait time.Duration) {
 func (l *Limiter) TryNetwork(remote string, now time.Time) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := of(l.networks, network(remote), everyPerNetwork, burstPerNetwork).ReserveN(now, 1)
+	r := take(l.networks, network(remote), everyPerNetwork, burstPerNetwork, now)
 	if wait = r.DelayFrom(now); wait > 0 {
 		r.CancelAt(now)
 	}
 	return wait
 }
 
-func of(kept *lru.Cache[string, *rate.Limiter], key string, every time.Duration, burst int) *rate.Limiter {
-	if l, ok := kept.Get(key); ok {
-		return l
+func take(kept *limiters, key string, every time.Duration, burst int, now time.Time) *rate.Reservation {
+	l, ok := kept.Get(key)
+	if !ok {
+		l = rate.NewLimiter(rate.Every(every), burst)
+		kept.Add(key, l)
 	}
-	l := rate.NewLimiter(rate.Every(every), burst)
-	kept.Add(key, l)
-	return l
+	return l.ReserveN(now, 1)
 }

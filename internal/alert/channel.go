@@ -59,6 +59,8 @@ type Channel struct {
 	URL    string `json:"url,omitempty" doc:"Destination, for all kinds except email. Responses show it without its path. An update without it keeps the stored value"`
 	Secret string `json:"secret,omitempty" doc:"Signing key of kinds webhook, dingtalk and feishu. Responses never show it. An update without it keeps the stored value"`
 	Email  *Email `json:"email,omitempty" doc:"Mail settings, for kind email"`
+	// Groups confines who may add the channel to a job. It does not change where alerts are sent.
+	Groups []string `json:"groups" nullable:"false" doc:"Only jobs of these groups may be given the channel, except by admins; empty: jobs of all groups"`
 
 	CreatedAt domain.Instant `json:"created_at"`
 	UpdatedAt domain.Instant `json:"updated_at"`
@@ -86,12 +88,18 @@ type Secrets struct {
 const (
 	maxTemplateBytes = 4 << 10
 	maxRecipients    = 50
+	maxGroups        = 100
 	maxURLBytes      = 2048
 	maxSecretBytes   = 512
 )
 
 // Masked replaces a secret in responses. An update that contains it keeps the stored secret.
 const Masked = "********"
+
+// For reports whether an operator may give the channel to jobs of the group.
+func (c *Channel) For(group string) bool {
+	return len(c.Groups) == 0 || slices.Contains(c.Groups, group)
+}
 
 // Split returns the channel without its secrets, and the secrets.
 func (c Channel) Split() (Channel, Secrets) {
@@ -162,6 +170,9 @@ func (c *Channel) Keep(before Channel) {
 
 // Normalize sets empty fields to their defaults.
 func (c *Channel) Normalize() {
+	if c.Groups == nil {
+		c.Groups = []string{}
+	}
 	if c.Language == "" {
 		c.Language = English
 	}
@@ -193,6 +204,14 @@ func (c *Channel) Validate() error {
 		f.Add("language", fmt.Sprintf("%q is not known; use en or zh", c.Language))
 	}
 	line(&f, "description", c.Description, 1024)
+	if len(c.Groups) > maxGroups {
+		f.Add("groups", fmt.Sprintf("at most %d are allowed", maxGroups))
+	}
+	for i, g := range c.Groups {
+		if !domain.ValidGroupName(g) {
+			f.Add(fmt.Sprintf("groups[%d]", i), domain.GroupNameRule)
+		}
+	}
 	for _, t := range []struct{ field, text string }{{"subject", c.Subject}, {"text", c.Text}} {
 		if _, err := compile(t.text); err != nil {
 			f.Add(t.field, err.Error())

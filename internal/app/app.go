@@ -252,8 +252,8 @@ func (p *process) watchServers(s *store.Store, nc *nats.Conn) {
 }
 
 // natsOptions returns the NATS options for TLS and authentication with an external NATS server.
-func natsOptions(c config.NATS) ([]nats.Option, error) {
-	options, err := natsTLS(c.NATSTLS)
+func (p *process) natsOptions(c config.NATS) ([]nats.Option, error) {
+	options, err := p.natsTLS(c.NATSTLS)
 	if err == nil && c.NATSCreds != "" {
 		options = append(options, nats.UserCredentials(c.NATSCreds))
 	}

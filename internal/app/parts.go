@@ -224,7 +224,7 @@ func (f forgettingTokens) DeleteToken(ctx context.Context, userID, id int64) (ac
 
 // listen opens the console's address. It runs before other components start, so that an error has no side effects.
 func listen(c config.Web, log *slog.Logger) (net.Listener, error) {
-	secure, err := serverTLS("--tls-cert", c.TLSCert, c.TLSKey, log, "h2", "http/1.1")
+	cert, secure, err := serverTLS("--tls-cert", c.TLSCert, c.TLSKey, log, "h2", "http/1.1")
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func listen(c config.Web, log *slog.Logger) (net.Listener, error) {
 		return nil, domain.WrapError(domain.Conflict, "listen on --http "+c.HTTP+"; choose another port with --http host:port, or 0 for a free port", err)
 	}
 	if secure != nil {
-		return &tlsListener{ln.(*net.TCPListener), secure}, nil
+		return &tlsListener{ln.(*net.TCPListener), secure, cert}, nil
 	}
 	return ln, nil
 }
@@ -243,7 +243,7 @@ func checkAdminPassword(password config.Secret) error {
 	if password == "" {
 		return nil
 	}
-	return account.CheckPassword("--admin-password (BELFRY_ADMIN_PASSWORD)", password.Reveal())
+	return account.CheckPassword("--admin-password (BELFRY_ADMIN_PASSWORD)", "admin", password.Reveal())
 }
 
 // addConsole adds the console with the REST API and returns its address.
@@ -255,7 +255,8 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 	if err != nil {
 		return "", err
 	}
-	keys := idempotency.New(s.Pool())
+	meterListener(p.registry, ln)
+	keys := idempotency.New(s.Pool(), tell.SecretKey.Reveal())
 	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), API: api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: d,
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},

@@ -37,7 +37,7 @@ type role struct {
 // role creates the common part of a role. While it waits for Postgres, it serves HTTP on ln (see meanwhile); ln may be nil.
 func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.Database, n config.NATS, t config.Timing, l config.Log) (*role, error) {
 	p := a.process(l)
-	options, err := natsOptions(n)
+	options, err := p.natsOptions(n)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 
 func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	p := a.process(c.Log)
-	options, err := natsTLS(c.NATSTLS)
+	options, err := p.natsTLS(c.NATSTLS)
 	if err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 // natsServer starts the built-in NATS, unless the settings name an external one.
 func (s *standalone) natsServer(ctx context.Context) (url string, options []nats.Option, issuer nkeys.KeyPair, accountName string, err error) {
 	if s.c.NATSURL != "" {
-		if options, err = natsOptions(s.c.NATS); err != nil {
+		if options, err = s.natsOptions(s.c.NATS); err != nil {
 			return "", nil, nil, "", err
 		}
 		issuer, err = readIssuer(s.c.NATS)
@@ -225,10 +225,11 @@ func (s *standalone) natsServer(ctx context.Context) (url string, options []nats
 	if err != nil {
 		return "", nil, nil, "", domain.WrapError(domain.Invalid, "--nats has no numeric port", err)
 	}
-	secure, err := serverTLS("--nats-tls-cert", s.c.NATSTLSCert, s.c.NATSTLSKey, s.log)
+	cert, secure, err := serverTLS("--nats-tls-cert", s.c.NATSTLSCert, s.c.NATSTLSKey, s.log)
 	if err != nil {
 		return "", nil, nil, "", err
 	}
+	cert.meter(s.registry, "nats")
 	s.nats, err = embednats.Start(ctx, embednats.Config{
 		StoreDir: filepath.Join(s.c.DataDir, "nats"), Host: host, Port: port, Log: s.log, TLS: secure,
 	})

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -74,11 +75,16 @@ func (a *authority) put(file, kind string, der []byte) {
 // issue writes a certificate for this machine and its key.
 func (a *authority) issue(serial int64, certFile, keyFile string) {
 	a.t.Helper()
+	a.issueUntil(serial, certFile, keyFile, time.Now().Add(30*24*time.Hour))
+}
+
+func (a *authority) issueUntil(serial int64, certFile, keyFile string, end time.Time) {
+	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-100 * 24 * time.Hour), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
@@ -174,12 +180,89 @@ func TestBadCertificates(t *testing.T) {
 		bad.change(&c)
 		var why error
 		if c.NATSURL != "" { // roles report this before they start any component
-			_, why = natsOptions(c.NATS)
+			_, why = (&App{Stderr: io.Discard}).process(c.Log).natsOptions(c.NATS)
 		} else {
 			_, why = listen(c.Web, slog.New(slog.DiscardHandler))
 		}
 		if why == nil || domain.CodeOf(why) != domain.Invalid || !strings.Contains(why.Error(), bad.flag) {
 			t.Errorf("%s: %v", bad.flag, why)
+		}
+	}
+}
+
+// An expired certificate, and one that expires soon, is a warning whenever it is loaded, and a metric.
+func TestCertificateExpiry(t *testing.T) {
+	ca := newAuthority(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	left := func(registry *prometheus.Registry) time.Duration {
+		t.Helper()
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "belfry_certificate_expiry_seconds" && len(f.GetMetric()) == 1 {
+				return time.Duration(f.GetMetric()[0].GetGauge().GetValue()) * time.Second
+			}
+		}
+		t.Fatal("there is no metric")
+		return 0
+	}
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		left time.Duration
+		want string
+	}{{-day, "has expired"}, {13 * day, "expires soon"}, {15 * day, ""}} {
+		warned := func(what string, log *bytes.Buffer) {
+			t.Helper()
+			if said := log.String(); strings.Count(said, "level=WARN") != map[bool]int{true: 0, false: 1}[c.want == ""] || !strings.Contains(said, c.want) {
+				t.Errorf("%s, %v before the expiry: %q", what, c.left, said)
+			}
+			log.Reset()
+		}
+		near := func(what string, got time.Duration) {
+			t.Helper()
+			if got > c.left || got < c.left-time.Hour {
+				t.Errorf("%s: the metric is %v, want %v", what, got, c.left)
+			}
+		}
+		ca.issueUntil(10, cert, key, time.Now().Add(c.left))
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		ln, err := listen(config.Web{HTTP: "127.0.0.1:0", TLSCert: cert, TLSKey: key}, logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		warned("a server", &log)
+		registry := prometheus.NewRegistry()
+		meterListener(registry, ln)
+		near("a server", left(registry))
+		if said := log.String(); said != "" {
+			t.Errorf("the scrape logs %q", said)
+		}
+
+		p := &process{log: logger, registry: prometheus.NewRegistry()}
+		if _, err := p.natsTLS(config.NATSTLS{NATSCert: cert, NATSKey: key}); err != nil {
+			t.Fatal(err)
+		}
+		warned("a client of NATS", &log)
+		near("a client of NATS", left(p.registry))
+
+		// A renewed certificate is checked again, without a restart.
+		ca.issueUntil(11, cert, key, time.Now().Add(20*day))
+		if got := left(registry); got < 19*day {
+			t.Errorf("after the renewal the metric is %v", got)
+		}
+		if said := log.String(); strings.Contains(said, "level=WARN") {
+			t.Errorf("after the renewal: %q", said)
+		}
+		log.Reset()
+		ca.issueUntil(12, cert, key, time.Now().Add(c.left))
+		near("after a bad renewal", left(registry))
+		if said := log.String(); strings.Contains(said, "level=WARN") != (c.want != "") || !strings.Contains(said, c.want) {
+			t.Errorf("after a bad renewal: %q", said)
 		}
 	}
 }

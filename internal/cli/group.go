@@ -189,7 +189,7 @@ type tokenCmd struct {
 
 type tokenCreateCmd struct {
 	Name      string        `arg:"" help:"Name of the token."`
-	Role      string        `env:"BELFRY_ROLE" enum:",admin,operator,viewer" default:"" help:"Role of the token: admin, operator or viewer; by default its owner's role."`
+	Role      string        `env:"BELFRY_ROLE" enum:",admin,operator,viewer" default:"" help:"Role of the token: admin, operator or viewer; by default its owner's role, or operator with --group."`
 	Groups    []string      `name:"group" short:"g" env:"BELFRY_TOKEN_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to."`
 	Scope     string        `env:"BELFRY_TOKEN_SCOPE" enum:",events" default:"" help:"events: the token may only send events."`
 	ExpiresIn time.Duration `env:"BELFRY_EXPIRES_IN" placeholder:"DURATION" help:"Lifetime of the token, such as 720h; by default it does not expire."`

@@ -289,7 +289,7 @@ func checkChannels(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, al
 	}
 	for i, name := range alert.Channels {
 		if domain.ValidChannelName(name) && !slices.Contains(known, name) {
-			f.Add(fmt.Sprintf("alert.channels[%d]", i), fmt.Sprintf("there is no alert channel %q; make it first, with belfry alert-channel apply or POST /api/v1/alert-channels", name))
+			f.Add(fmt.Sprintf("alert.channels[%d]", i), domain.NoChannel(name))
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ package alerts
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -33,6 +34,7 @@ type Store interface {
 	UpdateChannel(ctx context.Context, name string, edit func(*alert.Channel) error) (before, after alert.Channel, err error)
 	// DeleteChannel deletes a channel. Conflict: jobs use it.
 	DeleteChannel(ctx context.Context, name string) (alert.Channel, error)
+	ChannelsFor(ctx context.Context, group string, names []string) ([]string, error)
 	// Test delivers one test alert now. The answer and the error are texts for people.
 	Test(ctx context.Context, c alert.Channel) (answer string, err error)
 	Alerts(ctx context.Context, f alerts.Filter) ([]alerts.AlertEntry, error)
@@ -69,6 +71,7 @@ type ChannelBody struct {
 	URL         string         `json:"url,omitempty" doc:"For all kinds except email. If an update leaves it out, it stays as it is"`
 	Secret      string         `json:"secret,omitempty" doc:"The key that signs requests of the kinds webhook, dingtalk and feishu. If an update leaves it out, it stays as it is"`
 	Email       *emailBody     `json:"email,omitempty" doc:"For the kind email"`
+	Groups      []string       `json:"groups,omitempty" doc:"Only jobs of these groups may be given the channel, except by admins. Default: jobs of all groups"`
 }
 
 type emailBody struct {
@@ -83,7 +86,7 @@ type emailBody struct {
 
 func (b *ChannelBody) channel() alert.Channel {
 	c := alert.Channel{
-		Name: b.Name, Kind: b.Kind, Description: b.Description, Language: b.Language, Subject: b.Subject, Text: b.Text, URL: b.URL, Secret: b.Secret,
+		Name: b.Name, Kind: b.Kind, Description: b.Description, Language: b.Language, Subject: b.Subject, Text: b.Text, URL: b.URL, Secret: b.Secret, Groups: b.Groups,
 	}
 	if e := b.Email; e != nil {
 		c.Email = &alert.Email{Host: e.Host, Port: e.Port, TLS: e.TLS, Username: e.Username, Password: e.Password, From: e.From, To: e.To}
@@ -94,7 +97,7 @@ func (b *ChannelBody) channel() alert.Channel {
 // BodyOf returns the body that creates the channel.
 func BodyOf(c alert.Channel) ChannelBody {
 	b := ChannelBody{
-		Name: c.Name, Kind: c.Kind, Description: c.Description, Language: c.Language, Subject: c.Subject, Text: c.Text, URL: c.URL, Secret: c.Secret,
+		Name: c.Name, Kind: c.Kind, Description: c.Description, Language: c.Language, Subject: c.Subject, Text: c.Text, URL: c.URL, Secret: c.Secret, Groups: c.Groups,
 	}
 	if e := c.Email; e != nil {
 		b.Email = &emailBody{Host: e.Host, Port: e.Port, TLS: e.TLS, Username: e.Username, Password: e.Password, From: e.From, To: e.To}
@@ -148,6 +151,9 @@ func (a *API) createChannel(ctx context.Context, id auth.Identity, in *struct{ r
 	c := b.channel()
 	c.Normalize()
 	if err := strict.AlsoFaulty(shape, c.Validate()); err != nil {
+		return nil, err
+	}
+	if err := a.checkGroups(ctx, id, c.Groups, nil); err != nil {
 		return nil, err
 	}
 	made, err := a.Store.CreateChannel(ctx, c)
@@ -206,6 +212,9 @@ func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, 
 		if err := strict.AlsoFaulty(shape, f.Err("the channel is not valid")); err != nil {
 			return err
 		}
+		if err := a.checkGroups(ctx, id, changed.Groups, c.Groups); err != nil {
+			return err
+		}
 		changed.CreatedAt = c.CreatedAt
 		*c = changed
 		return nil
@@ -216,6 +225,24 @@ func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, 
 	after = after.Shown()
 	a.Audit.Record(ctx, id, "alert_channel.update", "alert-channel/"+name, before.Shown(), after)
 	return rest.Answer(after), nil
+}
+
+// checkGroups refuses groups that do not exist. It accepts those in has, which existed once.
+func (a *API) checkGroups(ctx context.Context, id auth.Identity, groups, has []string) error {
+	var f domain.Faults
+	for i, g := range groups {
+		if slices.Contains(has, g) {
+			continue
+		}
+		_, err := a.Visible.Group(ctx, id, g)
+		if err != nil && domain.CodeOf(err) != domain.NotFound {
+			return err
+		}
+		if err != nil {
+			f.Add(fmt.Sprintf("groups[%d]", i), visible.UnknownGroupText(g))
+		}
+	}
+	return f.Err("the channel is not valid")
 }
 
 func (a *API) deleteChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*struct{}, error) {

@@ -36,7 +36,7 @@ type Store interface {
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	const tag = "Events"
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/events/{name}", Tag: tag, Summary: "Send an event", Needs: account.Operator, Status: 202,
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/events/{name}", Tag: tag, Summary: "Send an event", Needs: account.Operator, Status: 202, OwnKeys: true,
 		Description: "The body is any JSON value, or a CloudEvent: structured (application/cloudevents+json), a batch of up to 100 (application/cloudevents-batch+json), " +
 			"or binary (headers ce-id, ce-source, ce-type, ce-specversion). The event fires the matching jobs in groups that the caller may see, each once. " +
 			"A repetition is recognized by the Idempotency-Key, or else by the CloudEvent's source and id. As long as the first event is kept, " +

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/strict"
@@ -76,9 +77,17 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c re
 	if err := a.checkChildren(ctx, id, asked.Children); err != nil {
 		return nil, err
 	}
+	if planned, err := edited(present.JobSpec, sent, next); err == nil { // the store reports another error
+		if err := CheckChannels(ctx, a.Channels, id, &present.JobSpec, planned); err != nil {
+			return nil, err
+		}
+	}
 	before, after, err := a.Store.EditJob(ctx, job, version, id.Actor(), func(spec *domain.JobSpec) error {
 		if err := visible.Check(id, spec.Group, visible.NoJob); err != nil { // the job may have moved to another group meanwhile
 			return err
+		}
+		if spec.Group != present.Group || !slices.Equal(spec.Alert.Channels, present.Alert.Channels) { // CheckChannels has seen the others
+			return domain.NewError(domain.Conflict, "the job has changed meanwhile; try again")
 		}
 		changed, err := edited(*spec, sent, next)
 		if err != nil {
@@ -86,6 +95,9 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c re
 		}
 		if !id.Sees(changed.Group) && domain.ValidGroupName(changed.Group) {
 			return visible.UnknownGroup(changed.Group)
+		}
+		if err := Unmask(&changed, spec); err != nil {
+			return err
 		}
 		*spec = changed
 		return nil

@@ -22,6 +22,7 @@ type API struct {
 	Store     Store
 	Lists     Lists
 	Instances Instances
+	Channels  Channels
 	Visible   *visible.Reader
 	Audit     *rest.Audit
 	Zone      *time.Location // of schedules that name none
@@ -224,6 +225,12 @@ func (a *API) create(ctx context.Context, id auth.Identity, in *struct {
 		return nil, visible.UnknownGroup(spec.Group)
 	}
 	if err := a.checkChildren(ctx, id, spec.Children); err != nil {
+		return nil, err
+	}
+	if err := Unmask(&spec, nil); err != nil {
+		return nil, err
+	}
+	if err := CheckChannels(ctx, a.Channels, id, nil, spec); err != nil {
 		return nil, err
 	}
 	j, err := a.Store.CreateJob(ctx, spec, id.Actor())

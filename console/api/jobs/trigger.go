@@ -34,6 +34,13 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 	if err := strict.AlsoFaulty(err, a.checkTrigger(&j.JobSpec, b)); err != nil {
 		return nil, err
 	}
+	if b.Param != nil {
+		param, err := domain.Unmask("param", *b.Param, j.Param)
+		if err != nil {
+			return nil, err
+		}
+		b.Param = &param
+	}
 	t := domain.Trigger{Param: b.Param, Instance: b.Instance, Cause: domain.CauseAPI}
 	if id.Interactive() {
 		t.Cause = domain.CauseManual

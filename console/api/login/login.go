@@ -4,6 +4,7 @@ package login
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -51,14 +52,14 @@ func (a *API) Register(r *rest.Router) {
 		Description: "Sets the session cookie, and ends the session that the request carries. After too many attempts the answer is 429 with Retry-After.",
 		Body:        rest.BodyOf[loginBody]()}, a.logIn)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout", Tag: tag, Summary: "Log out", Needs: account.Viewer}, a.logOut)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all log-ins of the caller", Needs: account.Viewer,
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all log-ins of the caller", Needs: account.Viewer, LogIn: true,
 		Description: "This includes the current one. API tokens stay valid."}, a.logOutEverywhere)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change the caller's password", Needs: account.Viewer,
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change the caller's password", Needs: account.Viewer, LogIn: true,
 		Description: "Ends all log-ins of the caller, starts a new one and sets its cookie.",
 		Body:        rest.BodyOf[passwordBody]()}, a.changePassword)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/me", Tag: tag, Summary: "Show the caller", Needs: account.Viewer}, a.whoAmI)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List the caller's log-ins", Needs: account.Viewer}, a.sessions)
-	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End a log-in of the caller", Needs: account.Viewer}, a.endSession)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List the caller's log-ins", Needs: account.Viewer, LogIn: true}, a.sessions)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End a log-in of the caller", Needs: account.Viewer, LogIn: true}, a.endSession)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/methods", Tag: tag, Summary: "List the ways to log in"}, a.methods)
 }
 
@@ -157,14 +158,6 @@ var BeforePasswordChange = []string{rest.Prefix + "/auth/me", rest.Prefix + "/au
 // MustChange is the detail of the answer at every other path.
 const MustChange = "the password must be changed first, by POST " + rest.Prefix + "/auth/password"
 
-// interactive refuses API tokens.
-func interactive(id auth.Identity) error {
-	if !id.Interactive() {
-		return domain.NewError(domain.Forbidden, "this needs a log-in; an API token is not enough")
-	}
-	return nil
-}
-
 func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*loginOutput, error) {
 	var b loginBody
 	if err := in.Decode(&b); err != nil {
@@ -203,7 +196,8 @@ func (a *API) slowDown(remote, user string) error {
 	if wait == 0 {
 		return nil
 	}
-	return problem.New(http.StatusTooManyRequests, "too many log-in attempts; try again later").RetryAfter(wait)
+	seconds := (wait + time.Second - 1) / time.Second // as in the header
+	return problem.New(http.StatusTooManyRequests, fmt.Sprintf("too many log-in attempts; try again in %d s", seconds)).RetryAfter(wait)
 }
 
 // ticket answers with a new session, in the body and as a cookie.
@@ -224,16 +218,10 @@ func (a *API) loggedOut(c *Client) *logoutOutput {
 }
 
 func (a *API) logOutEverywhere(ctx context.Context, id auth.Identity, in *struct{ Client }) (*logoutOutput, error) {
-	if err := interactive(id); err != nil {
-		return nil, err
-	}
 	return a.loggedOut(&in.Client), users.EndSessions(ctx, a.Store, a.Audit, id, id.UserID, id.User)
 }
 
 func (a *API) changePassword(ctx context.Context, id auth.Identity, in *passwordInput) (*loginOutput, error) {
-	if err := interactive(id); err != nil {
-		return nil, err
-	}
 	var b passwordBody
 	if err := in.Decode(&b); err != nil {
 		return nil, err
@@ -259,9 +247,6 @@ func (a *API) whoAmI(_ context.Context, id auth.Identity, _ *struct{}) (*rest.Ou
 }
 
 func (a *API) sessions(ctx context.Context, id auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[session]], error) {
-	if err := interactive(id); err != nil {
-		return nil, err
-	}
 	after, err := rest.DecodeNumberCursor("session", in.Cursor)
 	if err != nil {
 		return nil, err
@@ -277,9 +262,6 @@ func (a *API) sessions(ctx context.Context, id auth.Identity, in *struct{ rest.L
 }
 
 func (a *API) endSession(ctx context.Context, id auth.Identity, in *rest.IDPath) (*struct{}, error) {
-	if err := interactive(id); err != nil {
-		return nil, err
-	}
 	if err := a.Store.EndSession(ctx, id.UserID, in.ID); err != nil {
 		return nil, err
 	}

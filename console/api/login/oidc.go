@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/belfryhq/belfry/console/api/problem"
@@ -74,8 +75,9 @@ func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	}
 	a.oidcCookie(w, r, "") // an answer of the provider is valid once
 	// A request without credentials makes this process call the provider, so the rate is limited.
-	if a.Guesses.TryNetwork(c.remote, time.Now()) > 0 {
-		a.oidcBack(w, r, "too_many")
+	if wait := a.Guesses.TryNetwork(c.remote, time.Now()); wait > 0 {
+		seconds := (wait + time.Second - 1) / time.Second
+		a.oidcBack(w, r, url.Values{"error": {"too_many"}, "wait": {strconv.Itoa(int(seconds))}})
 		return
 	}
 	who, returnTo, err := a.OIDC.Finish(r.Context(), kept, r.URL.Query())
@@ -131,9 +133,9 @@ func (a *API) oidcFailed(w http.ResponseWriter, r *http.Request, err error) {
 		why = "oidc_name"
 	}
 	a.Log.WarnContext(r.Context(), "a log-in through the identity provider failed, sending the browser back to the log-in page", "reason", why, "err", err)
-	a.oidcBack(w, r, why)
+	a.oidcBack(w, r, url.Values{"error": {why}})
 }
 
-func (a *API) oidcBack(w http.ResponseWriter, r *http.Request, why string) {
-	http.Redirect(w, r, "/login?"+url.Values{"error": {why}}.Encode(), http.StatusSeeOther)
+func (a *API) oidcBack(w http.ResponseWriter, r *http.Request, query url.Values) {
+	http.Redirect(w, r, "/login?"+query.Encode(), http.StatusSeeOther)
 }

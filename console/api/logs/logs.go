@@ -101,6 +101,8 @@ func (a *API) text(ctx context.Context, id auth.Identity, in *rest.RunPath) (*re
 		r, w := humachi.Unwrap(hc)
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		out := http.NewResponseController(w)
+		ctx, stop := a.Streams.Watch(r.Context(), id)
+		defer stop()
 		for p := first; ; {
 			var text bytes.Buffer
 			for _, l := range p.Lines {
@@ -110,7 +112,7 @@ func (a *API) text(ctx context.Context, id auth.Identity, in *rest.RunPath) (*re
 			if _, err := w.Write(text.Bytes()); err != nil || len(p.Lines) == 0 {
 				return
 			}
-			if p, err = a.read(r.Context(), id, in.ID, p.Next, streamLines, view.LogFilter{}); err != nil {
+			if p, err = a.read(ctx, id, in.ID, p.Next, streamLines, view.LogFilter{}); err != nil {
 				// The status has been sent already. Only a broken connection can show that lines are missing.
 				a.Log.WarnContext(r.Context(), "cannot read a run's log to its end, closing the connection", "err", err, "run_id", in.ID)
 				panic(http.ErrAbortHandler)

@@ -36,7 +36,9 @@ const (
 // Router takes the operations of all resources.
 type Router struct {
 	API huma.API
-	Log *slog.Logger
+	// Once makes requests with an Idempotency-Key take effect once. It runs after the checks of the caller's rights.
+	Once func(huma.Context, func(huma.Context))
+	Log  *slog.Logger
 }
 
 // Operation describes one operation.
@@ -46,6 +48,8 @@ type Operation struct {
 	Summary      string
 	Description  string
 	Needs        account.Role // the least role; "": no credentials needed
+	LogIn        bool         // API tokens are refused, whatever their role
+	OwnKeys      bool         // the operation itself handles Idempotency-Key
 	Status       int          // of success; 0: 200
 	Body         Body         // of the request; nil: none
 	BodyOptional bool
@@ -97,11 +101,17 @@ func Register[I, O any](r *Router, o Operation, handle func(context.Context, aut
 		problem.MediaType: {Schema: r.Schema(reflect.TypeFor[problem.Problem]())}}}
 	op.Middlewares = huma.Middlewares{requireText}
 	if o.Needs != "" {
-		op.Middlewares = huma.Middlewares{requireRole(o.Needs), requireText}
+		op.Middlewares = huma.Middlewares{requireRights(o), requireText}
 		op.Security = []map[string][]string{{"token": {}}, {"session": {}}}
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(o.Needs) + ".")
+		if o.LogIn {
+			op.Description += " Needs a log-in; an API token is refused."
+		}
 	}
-	if o.Method == http.MethodPost && o.Needs != "" {
+	if o.Method == http.MethodPost && o.Needs != "" && !strings.HasPrefix(o.Path, "/auth/") {
+		if !o.OwnKeys {
+			op.Middlewares = append(op.Middlewares, r.Once)
+		}
 		op.Parameters = []*huma.Param{{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
 			Description: "A repetition with the same key within 24 hours changes nothing and gets the first answer"}}
 	}
@@ -129,15 +139,22 @@ func operationID(method, path string) string {
 	return strings.ToLower(method) + "-" + strings.Join(words, "-")
 }
 
-// requireRole refuses callers below the role before any part of the request is read.
-func requireRole(role account.Role) func(huma.Context, func(huma.Context)) {
+// requireRights refuses callers below the operation's role, and API tokens if it needs a log-in, before any part of the
+// request is read.
+func requireRights(o Operation) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
-		if !auth.FromContext(ctx.Context()).Role.AtLeast(role) {
-			_, w := humachi.Unwrap(ctx)
-			problem.Write(w, problem.New(http.StatusForbidden, "this operation needs the role "+string(role)))
+		refused := ""
+		switch id := auth.FromContext(ctx.Context()); {
+		case !id.Role.AtLeast(o.Needs):
+			refused = "this operation needs the role " + string(o.Needs)
+		case o.LogIn && !id.Interactive():
+			refused = "this needs a log-in; an API token is not enough"
+		default:
+			next(ctx)
 			return
 		}
-		next(ctx)
+		_, w := humachi.Unwrap(ctx)
+		problem.Write(w, problem.New(http.StatusForbidden, refused))
 	}
 }
 

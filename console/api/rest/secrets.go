@@ -3,59 +3,66 @@ package rest
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// A param may hold secrets. Callers that may change a job see its param as it is. Viewers and the audit log get it with
-// the secrets masked.
+// Params, scripts, messages and outputs may hold secrets. Callers that may change a job see them as they are. Viewers and the
+// audit log get them with the secrets masked.
 
-// HidesParams reports whether the caller gets params with their secrets masked.
-func HidesParams(id auth.Identity) bool { return id.Role == account.Viewer }
+// HidesSecrets reports whether the caller gets texts with their secrets masked.
+func HidesSecrets(id auth.Identity) bool { return !id.Role.AtLeast(account.Operator) }
 
-// HideParams is a huma transformer that masks the params of an answer for viewers.
-func HideParams(ctx huma.Context, _ string, v any) (any, error) {
-	if HidesParams(auth.FromContext(ctx.Context())) {
+// HideSecrets is a huma transformer that masks the secrets of an answer for viewers.
+func HideSecrets(ctx huma.Context, _ string, v any) (any, error) {
+	if _, failed := v.(*problem.Problem); !failed && HidesSecrets(auth.FromContext(ctx.Context())) {
 		return WithoutSecrets(v), nil
 	}
 	return v, nil
 }
 
-// WithoutSecrets returns the JSON form of v with the secrets of every param masked. If no param has a secret, it
-// returns v itself.
+// secretFields are the fields with a text, or a value of any form, that may hold secrets.
+var secretFields = []string{"param", "message", "output", "code", "diff", "data"}
+
+// WithoutSecrets returns the JSON form of v with the secrets masked. If there is no secret, it returns v itself.
 func WithoutSecrets(v any) any {
 	b, err := json.Marshal(v)
-	if err != nil || !bytes.Contains(b, []byte(`"param"`)) {
+	if err != nil || !slices.ContainsFunc(secretFields, func(name string) bool { return bytes.Contains(b, []byte(`"`+name+`"`)) }) {
 		return v
 	}
 	var form any
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
-	if d.Decode(&form) != nil || !maskParams(form) {
+	if d.Decode(&form) != nil || !maskFields(form) {
 		return v
 	}
 	return form
 }
 
-// maskParams masks params within decoded JSON, and reports whether any had a secret.
-func maskParams(form any) (found bool) {
+// maskFields masks the fields within decoded JSON, and reports whether any had a secret.
+func maskFields(form any) (found bool) {
 	switch form := form.(type) {
 	case map[string]any:
 		for name, value := range form {
-			if param, ok := value.(string); ok && name == "param" {
-				masked := domain.MaskParam(param)
-				form[name], found = masked, found || masked != param
-			} else if maskParams(value) {
-				found = true
+			if !slices.Contains(secretFields, name) {
+				found = maskFields(value) || found
+				continue
+			}
+			masked, some := domain.MaskJSON(value)
+			form[name], found = masked, found || some
+			if _, digest := form["sha256"].(string); digest && some && name == "code" {
+				form["sha256"] = "" // a short secret could be guessed from the digest of the script
 			}
 		}
 	case []any:
 		for _, value := range form {
-			found = maskParams(value) || found
+			found = maskFields(value) || found
 		}
 	}
 	return found

@@ -95,7 +95,11 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	text := string(diff.Diff(diffName(from), []byte(from.Code), diffName(v), []byte(v.Code)))
+	before, after := from.Code, v.Code
+	if rest.HidesSecrets(id) { // a change of a secret is not shown either
+		before, after = domain.Mask(before), domain.Mask(after)
+	}
+	text := string(diff.Diff(diffName(from), []byte(before), diffName(v), []byte(after)))
 	v.Diff, v.DiffFrom = &text, in.Diff
 	return rest.Answer(v), nil
 }
@@ -127,13 +131,21 @@ func (a *API) save(ctx context.Context, id auth.Identity, in *struct {
 	rest.Conditional
 	rest.JSONBody
 }) (*rest.Output[domain.ScriptVersion], error) {
-	if _, err := a.Visible.Job(ctx, id, in.ID); err != nil {
+	job, err := a.Visible.Job(ctx, id, in.ID)
+	if err != nil {
 		return nil, err
 	}
 	var b scriptBody
 	shape := in.Decode(&b)
 	script := domain.Script{Language: b.Language, Code: b.Code, Remark: b.Remark}
 	if err := strict.AlsoFaulty(shape, script.Validate()); err != nil {
+		return nil, err
+	}
+	stored := ""
+	if job.Script != nil {
+		stored = job.Script.Code
+	}
+	if script.Code, err = domain.Unmask("code", script.Code, stored); err != nil {
 		return nil, err
 	}
 	return a.change(ctx, id, in.ID, in.Conditional, "script.save", func(domain.Script) domain.Script { return script })

@@ -31,10 +31,10 @@ const (
 	// WritePatience is how long a write waits for a client that does not read.
 	WritePatience = 30 * time.Second
 
-	maxStreams     = 400              // per process
-	maxUserStreams = 100              // per user
-	lifetime       = time.Hour        // then the client connects again
-	defaultCheck   = 10 * time.Second // between two checks of the caller's rights
+	maxStreams     = 400             // per process
+	maxUserStreams = 100             // per user
+	lifetime       = time.Hour       // then the client connects again
+	defaultCheck   = 3 * time.Second // between two checks of the caller's rights
 )
 
 // Streams opens streams. Safe for concurrent use.
@@ -49,7 +49,7 @@ type Streams struct {
 	users map[string]int
 }
 
-// New makes Streams. check is the time between two checks of a caller's rights, 0 for 10 s; open counts the open streams.
+// New makes Streams. check is the time between two checks of a caller's rights, 0 for 3 s; open counts the open streams.
 func New(accounts auth.Accounts, check time.Duration, open prometheus.Gauge) *Streams {
 	if check == 0 {
 		check = defaultCheck
@@ -74,25 +74,39 @@ func (s *Streams) Open(id auth.Identity, write func(context.Context, *Stream)) (
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("X-Accel-Buffering", "no")
 		out := http.NewResponseController(w)
-		ctx, cancel := context.WithTimeout(r.Context(), lifetime)
-		defer cancel()
-		watched := make(chan struct{})
-		go func() { defer close(watched); s.watchRights(ctx, id); cancel() }()
-		defer func() { cancel(); <-watched }()
-		write(ctx, &Stream{w: w, out: out, hides: rest.HidesParams(id)})
+		ctx, stop := s.Watch(r.Context(), id)
+		defer stop()
+		write(ctx, &Stream{w: w, out: out, hides: rest.HidesSecrets(id)})
 	}}, nil
 }
 
-// watchRights returns when the caller's token no longer grants the same rights, when the server closes, or with ctx.
-// While Postgres is unavailable, the stream stays open, because it cannot show anything new then.
+// Watch returns a context for a long answer. It ends when the caller's token expires or no longer grants the same rights, when
+// the server closes, and after an hour. stop must be called.
+func (s *Streams) Watch(ctx context.Context, id auth.Identity) (watched context.Context, stop func()) {
+	ctx, cancel := context.WithTimeout(ctx, lifetime)
+	done := make(chan struct{})
+	go func() { defer close(done); s.watchRights(ctx, id); cancel() }()
+	return ctx, func() { cancel(); <-done }
+}
+
+// watchRights returns when the caller's token expires or no longer grants the same rights, when the server closes, or with
+// ctx. While Postgres is unavailable, the stream stays open, because it cannot show anything new then.
 func (s *Streams) watchRights(ctx context.Context, id auth.Identity) {
 	tick := time.NewTicker(s.check)
 	defer tick.Stop()
+	var expired <-chan time.Time
+	if !id.ExpiresAt.IsZero() {
+		expiry := time.NewTimer(time.Until(id.ExpiresAt))
+		defer expiry.Stop()
+		expired = expiry.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.closing:
+			return
+		case <-expired:
 			return
 		case <-tick.C:
 		}
@@ -102,7 +116,7 @@ func (s *Streams) watchRights(ctx context.Context, id auth.Identity) {
 		if errors.Is(err, account.ErrCredentials) {
 			return
 		}
-		if err == nil && (now.Role != id.Role || now.Scope != id.Scope || !slices.Equal(now.Groups, id.Groups)) {
+		if err == nil && (now.Role != id.Role || now.Scope != id.Scope || now.MustChangePassword || !slices.Equal(now.Groups, id.Groups)) {
 			return
 		}
 	}

@@ -37,10 +37,10 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/tokens", Tag: tag, Summary: "List API tokens",
 		Description: "The caller's own tokens; for an admin, all tokens.", Needs: account.Viewer}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/tokens", Tag: tag, Summary: "Create an API token",
-		Description: "The token acts for the caller, with the caller's rights or fewer.", Needs: account.Viewer,
+		Description: "The token acts for the caller, with the caller's rights or fewer. If the caller uses an API token, the new token is deleted with it.", Needs: account.Viewer,
 		Status: 201, Body: rest.BodyOf[tokenBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/tokens/{id}", Tag: tag, Summary: "Delete an API token", Needs: account.Viewer,
-		Description: "The token stops working at once."}, a.remove)
+		Description: "The token stops working at once. This also deletes the tokens that were made with it."}, a.remove)
 }
 
 type token struct {
@@ -62,7 +62,7 @@ type newToken struct {
 
 type tokenBody struct {
 	Name      string          `json:"name"`
-	Role      account.Role    `json:"role,omitempty" enum:"admin,operator,viewer" doc:"Default: the caller's"`
+	Role      account.Role    `json:"role,omitempty" enum:"admin,operator,viewer" doc:"Default: the caller's. An admin's token with groups has the role operator"`
 	Groups    []string        `json:"groups,omitempty" doc:"Default: the caller's"`
 	Scope     account.Scope   `json:"scope,omitempty" enum:",events" doc:"events: the token can only send events. With the role admin it can also log in to NATS and publish them there"`
 	ExpiresAt *domain.Instant `json:"expires_at,omitempty" doc:"Default: never"`
@@ -81,8 +81,17 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct{ rest.List 
 }
 
 func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[newToken], error) {
-	b := tokenBody{Role: id.Role, Groups: slices.Clone(id.Groups)} // decoding writes into the slice
+	b := tokenBody{Groups: slices.Clone(id.Groups)} // decoding writes into the slice
+	if id.Role == account.Admin {
+		b.Groups = nil
+	}
 	shape := in.Decode(&b)
+	if b.Role == "" {
+		b.Role = id.Role
+		if len(b.Groups) > 0 {
+			b.Role = account.Lesser(b.Role, account.Operator)
+		}
+	}
 	if err := strict.AlsoFaulty(shape, check(id, b)); err != nil {
 		return nil, err
 	}
@@ -152,6 +161,9 @@ func check(id auth.Identity, b tokenBody) error {
 		f.Add("scope", "must be events, or left out")
 	case b.Scope == account.ScopeEvents && b.Role == account.Viewer:
 		f.Add("role", "must be operator or admin to send events")
+	}
+	if b.Role == account.Admin && id.Role == account.Admin && len(b.Groups) > 0 {
+		f.Add("groups", "would not confine an admin's token; leave them out, or use the role operator")
 	}
 	users.CheckGroups(&f, b.Groups)
 	for i, g := range b.Groups {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/console/api/alerts"
 	"github.com/belfryhq/belfry/console/api/groups"
+	"github.com/belfryhq/belfry/console/api/jobs"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/visible"
@@ -75,6 +76,7 @@ type Triggers interface {
 
 // Channels reads alert channels.
 type Channels interface {
+	jobs.Channels
 	Channels(ctx context.Context, after string, limit int) ([]alert.Channel, error)
 	Channel(ctx context.Context, name string) (alert.Channel, error)
 }
@@ -144,9 +146,15 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 			}
 		}
 	}
-	if rest.HidesParams(id) {
+	hides := rest.HidesSecrets(id)
+	if hides {
 		for i := range jobs {
-			jobs[i].Param = domain.MaskParam(jobs[i].Param)
+			jobs[i].Param = domain.Mask(jobs[i].Param)
+			if jobs[i].Script != nil {
+				script := *jobs[i].Script
+				script.Code = domain.Mask(script.Code)
+				jobs[i].Script = &script
+			}
 		}
 	}
 	slices.SortStableFunc(jobs, func(a, b domain.Job) int {
@@ -155,6 +163,11 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 	x := jobfile.Export{Groups: found, Jobs: jobs, JobName: func(id domain.JobID) (string, bool) { n, ok := names[id]; return n, ok }}
 	if x.Triggers, err = a.allTriggers(ctx, only); err != nil {
 		return nil, err
+	}
+	if hides {
+		for i := range x.Triggers {
+			x.Triggers[i].Param = domain.Mask(x.Triggers[i].Param)
+		}
 	}
 	if x.Calendars, err = a.calendarsOf(ctx, jobs, in.Group == ""); err != nil {
 		return nil, err

@@ -234,6 +234,11 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 			f.Add("children", fmt.Sprintf("there is no job %d", c.JobID))
 		}
 	}
+	if err := jobs.CheckChannels(ctx, m.api.Channels, m.id, m.stored(j), spec); err != nil && domain.CodeOf(err) != domain.Invalid {
+		return err
+	} else if err != nil {
+		f.AddAll("", err)
+	}
 	m.specs[i] = spec
 	if err := f.Err("the job is not valid"); err != nil {
 		var faulty *domain.Error
@@ -243,6 +248,15 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 		}
 	}
 	return nil
+}
+
+// stored returns the spec of the file's job on the server, nil if there is no such job.
+func (m *importing) stored(j *jobfile.Job) *domain.JobSpec {
+	there, known := m.jobs[j.Key()]
+	if !known {
+		return nil
+	}
+	return &there.JobSpec
 }
 
 func (m *importing) unknownChildren(j *jobfile.Job) map[int]string {
@@ -274,8 +288,10 @@ func (m *importing) spec(j *jobfile.Job, find func(string) (domain.JobID, bool))
 		return domain.JobSpec{}, fmt.Errorf("encode a job: %w", err)
 	}
 	spec := domain.DefaultJobSpec()
-	_, err = strict.Decode(raw, &spec)
-	return spec, err
+	if _, err = strict.Decode(raw, &spec); err != nil {
+		return spec, err
+	}
+	return spec, jobs.Unmask(&spec, m.stored(j))
 }
 
 // checkCycles finds cycles of children that the file closes.
@@ -503,6 +519,13 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 		job, made := m.jobs[t.Job]
 		spec, err := m.trigger(&t, job.ID)
 		key := t.Job + " " + t.Name
+		if err == nil {
+			stored := ""
+			if there := m.there[key]; len(there) > 0 {
+				stored = there[0].Param
+			}
+			spec.Param, err = domain.Unmask("param", spec.Param, stored)
+		}
 		switch there := m.there[key]; {
 		case err != nil:
 		case len(there) == 0:

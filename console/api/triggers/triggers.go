@@ -145,6 +145,9 @@ func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSO
 	if err := strict.AlsoFaulty(shape, a.check(ctx, id, &spec)); err != nil {
 		return nil, err
 	}
+	if _, err := domain.Unmask("param", spec.Param, ""); err != nil {
+		return nil, err
+	}
 	t, err := a.Store.CreateTrigger(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -214,6 +217,9 @@ func (a *API) edit(ctx context.Context, id auth.Identity, in *eventTriggerInput,
 		}
 		if changed.JobID != wanted.JobID { // another edit came in between, and the caller may not see the new job
 			return domain.NewError(domain.Conflict, "the event trigger was changed meanwhile; read it again")
+		}
+		if changed.Param, err = domain.Unmask("param", changed.Param, spec.Param); err != nil {
+			return err
 		}
 		*spec = changed
 		return nil

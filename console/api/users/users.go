@@ -1,4 +1,7 @@
 // Package users is the REST API of users, for admins.
+//
+// Changes of users need a log-in. Otherwise a leaked API token of an admin could change passwords or make another admin, and
+// its finder would keep these rights after the token is deleted.
 package users
 
 import (
@@ -44,15 +47,15 @@ type Sessions interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Users and tokens"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/users", Tag: tag, Summary: "List users", Needs: account.Admin}, a.list)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/users", Tag: tag, Summary: "Create a user", Needs: account.Admin,
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/users", Tag: tag, Summary: "Create a user", Needs: account.Admin, LogIn: true,
 		Status: 201, Body: rest.BodyOf[userBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/users/{username}", Tag: tag, Summary: "Show a user", Needs: account.Admin}, a.show)
-	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/users/{username}", Tag: tag, Summary: "Change a user", Needs: account.Admin,
+	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/users/{username}", Tag: tag, Summary: "Change a user", Needs: account.Admin, LogIn: true,
 		Description: "Absent fields stay as they are. A new role or password ends the user's log-ins. The last admin cannot be disabled or get another role (409).",
 		Body:        rest.BodyOf[userChange]()}, a.change)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/users/{username}/logout", Tag: tag, Summary: "Log a user out everywhere", Needs: account.Admin,
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/users/{username}/logout", Tag: tag, Summary: "Log a user out everywhere", Needs: account.Admin, LogIn: true,
 		Description: "Ends all log-ins of the user at once. API tokens stay valid."}, a.logOut)
-	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/users/{username}", Tag: tag, Summary: "Delete a user", Needs: account.Admin,
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/users/{username}", Tag: tag, Summary: "Delete a user", Needs: account.Admin, LogIn: true,
 		Description: "This ends the user's log-ins and deletes the user's tokens. The last admin cannot be deleted (409)."}, a.remove)
 }
 
@@ -113,11 +116,14 @@ func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSO
 	if !domain.ValidGroupName(b.Username) {
 		f.Add("username", "must be 1 to 63 characters, a-z, 0-9, _ or -, and start with a letter or digit")
 	}
-	f.AddAll("password", account.CheckPassword("password", b.Password))
+	f.AddAll("password", account.CheckPassword("password", b.Username, b.Password))
 	if !b.Role.AtLeast(account.Viewer) {
 		f.Add("role", "must be one of admin, operator, viewer")
 	}
 	CheckGroups(&f, b.Groups)
+	if b.Role == account.Admin && len(b.Groups) > 0 {
+		f.Add("groups", adminGroups)
+	}
 	if err := strict.AlsoFaulty(shape, f.Err("the user is not valid")); err != nil {
 		return nil, err
 	}
@@ -143,7 +149,7 @@ func (a *API) change(ctx context.Context, id auth.Identity, in *struct {
 	}
 	var b userChange
 	shape := in.Decode(&b)
-	if err := strict.AlsoFaulty(shape, b.check()); err != nil {
+	if err := strict.AlsoFaulty(shape, b.check(present)); err != nil {
 		return nil, err
 	}
 	if b.Groups != nil {
@@ -169,8 +175,18 @@ type changedUser struct {
 	PasswordChanged bool `json:"password_changed"`
 }
 
-func (b *userChange) check() error {
+// adminGroups is the fault of groups of an admin.
+const adminGroups = "would not confine an admin; leave them out, or use the role operator"
+
+func (b *userChange) check(present account.User) error {
 	var f domain.Faults
+	role := present.Role
+	if b.Role != nil {
+		role = *b.Role
+	}
+	if role == account.Admin && b.Groups != nil && len(*b.Groups) > 0 {
+		f.Add("groups", adminGroups)
+	}
 	if b.Role != nil && !slices.Contains(account.Roles, *b.Role) {
 		f.Add("role", "must be one of admin, operator, viewer")
 	}
@@ -178,7 +194,7 @@ func (b *userChange) check() error {
 		CheckGroups(&f, *b.Groups)
 	}
 	if b.Password != nil {
-		f.AddAll("password", account.CheckPassword("password", *b.Password))
+		f.AddAll("password", account.CheckPassword("password", present.Name, *b.Password))
 	}
 	return f.Err("the user is not valid")
 }
@@ -189,6 +205,9 @@ func (b *userChange) apply(u *account.User) {
 	}
 	if b.Groups != nil {
 		u.Groups = *b.Groups
+	}
+	if u.Role == account.Admin && u.Kind == account.Local { // an operator who becomes admin is not confined any more
+		u.Groups = nil
 	}
 	if b.Disabled != nil {
 		u.Disabled = *b.Disabled

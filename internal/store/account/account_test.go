@@ -83,6 +83,23 @@ func TestEnsureAdmin(t *testing.T) {
 	}
 }
 
+func TestCheckPassword(t *testing.T) {
+	for _, bad := range []string{"short", strings.Repeat("long ", 60), "1234567890", "Password123", "password123!", "qwertyuiop", "!!Manchester99", "aaaaaaaaaaaa", "1212121212",
+		"ann-ann-ann", "annannann1", "ANN2026!!!", "nna-nna-nna", "not\xff utf-8 text"} {
+		if err := account.CheckPassword("password", "ann", bad); domain.CodeOf(err) != domain.Invalid || err == nil {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	for _, good := range []string{"correct horse", "a-good-password", "long enough", "annoying battery", "ann's own horse", "7hk29f8aLq", "密码很长很长很长很好", "password of mine", "manchester was rainy"} {
+		if err := account.CheckPassword("password", "ann", good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	if err := account.CheckPassword("password", "", "correct horse"); err != nil {
+		t.Errorf("without a name: %v", err)
+	}
+}
+
 func TestPasswordHashIsRenewed(t *testing.T) {
 	s, pool := open(t)
 	if _, _, err := s.Users.EnsureAdmin(t.Context(), "correct horse"); err != nil {
@@ -138,13 +155,28 @@ func TestTokenRights(t *testing.T) {
 			t.Errorf("%s: %s of %v (%v), want %s of %s", what, p.Role, p.Groups, err, role, groups)
 		}
 	}
+	check("an admin's token with groups", account.Operator, "b")
+	exec(t, pool, `UPDATE api_tokens SET groups = '{}'`)
 	check("an admin's token of an operator", account.Operator, "a b")
-	exec(t, pool, `UPDATE api_tokens SET role = 'operator'`)
+	exec(t, pool, `UPDATE api_tokens SET role = 'operator', groups = '{b,c}'`)
 	check("common groups", account.Operator, "b")
 	exec(t, pool, `UPDATE users SET role = 'viewer', groups = '{c}'`)
 	check("after the owner became viewer", account.Viewer, "c")
 	exec(t, pool, `UPDATE users SET role = 'admin'`)
 	check("after the owner became admin", account.Operator, "b c")
+	exec(t, pool, `UPDATE api_tokens SET role = 'admin'`)
+	check("an admin's token with groups, of an admin", account.Operator, "b c")
+	if list, err := s.Tokens.Tokens(t.Context(), 0, 0, 10); err != nil || list[0].Role != account.Operator {
+		t.Errorf("the list says %+v, %v", list, err)
+	}
+	exec(t, pool, `UPDATE api_tokens SET scope = 'events'`)
+	if _, err := s.Tokens.SenderOfToken(t.Context(), secret); !errors.Is(err, account.ErrCredentials) {
+		t.Errorf("a token with groups may send events for all groups: %v", err)
+	}
+	exec(t, pool, `UPDATE api_tokens SET groups = '{}'`)
+	if _, err := s.Tokens.SenderOfToken(t.Context(), secret); err != nil {
+		t.Errorf("without groups: %v", err)
+	}
 	exec(t, pool, `DELETE FROM users`)
 	for _, token := range []string{secret, session.Token} {
 		if _, err := s.Authenticate(t.Context(), token); !errors.Is(err, account.ErrCredentials) {

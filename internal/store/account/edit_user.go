@@ -31,7 +31,7 @@ func noUser(err error) error {
 func (s *Users) EditUser(ctx context.Context, name, password string, edit func(*User)) (before, after User, err error) {
 	hash := ""
 	if password != "" {
-		if err := CheckPassword("password", password); err != nil {
+		if err := CheckPassword("password", name, password); err != nil {
 			return before, after, err
 		}
 		if hash, err = s.hasher.hash(ctx, password); err != nil {

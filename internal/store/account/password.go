@@ -6,9 +6,12 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
+	"github.com/trustelem/zxcvbn/frequency"
 	"golang.org/x/crypto/argon2"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -31,8 +34,8 @@ const (
 	MaxPasswordChars = 256
 )
 
-// CheckPassword validates a new password. The error is a domain error at the given location.
-func CheckPassword(location, password string) error {
+// CheckPassword validates a new password of the user. The error is a domain error at the given location.
+func CheckPassword(location, user, password string) error {
 	var f domain.Faults
 	switch n := utf8.RuneCountInString(password); {
 	case !utf8.ValidString(password):
@@ -41,8 +44,60 @@ func CheckPassword(location, password string) error {
 		f.Add(location, fmt.Sprintf("has %d characters; at least %d are needed", n, MinPasswordChars))
 	case n > MaxPasswordChars:
 		f.Add(location, fmt.Sprintf("has %d characters; at most %d are allowed", n, MaxPasswordChars))
+	case fewKinds(password):
+		f.Add(location, "repeats very few characters")
+	case common(password):
+		f.Add(location, "is one of the most common passwords, or one with a few characters added; attackers try these first")
+	case isName(user, password):
+		f.Add(location, "is little more than the user's name; attackers try this first")
 	}
 	return f.Err("the password is not accepted")
+}
+
+// maxAdded is the number of characters around a common password that do not make it a good one.
+const maxAdded = 4
+
+// common reports whether a password is in a list of common ones, regardless of case and of a few digits and other signs
+// around it.
+func common(password string) bool {
+	lower := strings.ToLower(password)
+	bare := strings.TrimFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) })
+	if utf8.RuneCountInString(bare)+maxAdded < utf8.RuneCountInString(lower) {
+		bare = lower
+	}
+	return slices.ContainsFunc(frequency.FrequencyLists["passwords"], func(known string) bool { return known == lower || known == bare })
+}
+
+// fewKinds reports whether a password consists of fewer than four different characters.
+func fewKinds(password string) bool {
+	kinds := map[rune]bool{}
+	for _, r := range strings.ToLower(password) {
+		kinds[r] = true
+	}
+	return len(kinds) < 4
+}
+
+// isName reports whether a password has hardly any letters besides the user's name, forwards or backwards.
+func isName(user, password string) bool {
+	user, password = strings.ToLower(user), strings.ToLower(password)
+	if user == "" {
+		return false
+	}
+	backwards := []rune(user)
+	slices.Reverse(backwards)
+	for _, name := range []string{user, string(backwards)} {
+		left := strings.ReplaceAll(password, name, "")
+		letters := strings.Map(func(r rune) rune {
+			if unicode.IsLetter(r) {
+				return r
+			}
+			return -1
+		}, left)
+		if left != password && utf8.RuneCountInString(letters) < 3 && utf8.RuneCountInString(left) < MinPasswordChars {
+			return true
+		}
+	}
+	return false
 }
 
 // generatePassword generates a password of 120 random bits without characters that are easily confused.

@@ -123,7 +123,7 @@ func (s *Sessions) ChangePassword(ctx context.Context, p Principal, current, nex
 	if !ok {
 		f.Add("current_password", "is wrong")
 	}
-	f.AddAll("new_password", CheckPassword("new_password", next))
+	f.AddAll("new_password", CheckPassword("new_password", u.Name, next))
 	if current == next {
 		f.Add("new_password", "is the current password")
 	}

@@ -35,13 +35,18 @@ const (
 	ScopeEvents Scope = "events" // may only send events, over REST and NATS
 )
 
-// CreateToken creates an API token of the owner and returns its secret, which cannot be read again. The caller must
-// check that role and groups are within the owner's. Conflict means that the owner has a token of this name.
+// CreateToken creates an API token of the owner and returns its secret, which cannot be read again. If the owner is itself
+// an API token, the new one is deleted with it. The caller must check that role and groups are within the owner's. Conflict
+// means that the owner has a token of this name.
 func (s *Tokens) CreateToken(ctx context.Context, owner Principal, name string, role Role, groups []string, scope Scope, expiresAt *time.Time) (Token, string, error) {
 	secret, digest := bearer.New(bearer.API)
+	var madeWith *int64
+	if owner.TokenID != 0 {
+		madeWith = &owner.TokenID
+	}
 	t, err := s.q.InsertToken(ctx, sqlcgen.InsertTokenParams{
 		UserID: owner.UserID, Name: name, TokenSha256: digest, Role: string(role),
-		Groups: append([]string{}, groups...), ExpiresAt: expiresAt, Scope: string(scope),
+		Groups: append([]string{}, groups...), ExpiresAt: expiresAt, Scope: string(scope), MadeWith: madeWith,
 	})
 	if err != nil {
 		return Token{}, "", pgerr.Translate(err)
@@ -57,13 +62,14 @@ func (s *Tokens) Tokens(ctx context.Context, userID, after int64, limit int) ([]
 	}
 	tokens := make([]Token, len(rows))
 	for i, r := range rows {
-		tokens[i] = Token{ID: r.ID, User: r.UserName, Name: r.Name, Role: Role(r.Role), Groups: r.Groups, Scope: Scope(r.Scope),
+		tokens[i] = Token{ID: r.ID, User: r.UserName, Name: r.Name, Role: confined(r.Role, r.Groups), Groups: r.Groups, Scope: Scope(r.Scope),
 			CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, LastUsedAt: r.LastUsedAt}
 	}
 	return tokens, nil
 }
 
-// DeleteToken deletes a token of a user, or of any user if userID is 0. The token is invalid at once. The error is
+// DeleteToken deletes a token of a user, or of any user if userID is 0, and all tokens that were made with it. They are
+// invalid at once. The error is
 // NotFound if there is none.
 func (s *Tokens) DeleteToken(ctx context.Context, userID, id int64) (Token, error) {
 	t, err := s.q.DeleteToken(ctx, sqlcgen.DeleteTokenParams{ID: id, UserID: userID})
@@ -74,7 +80,7 @@ func (s *Tokens) DeleteToken(ctx context.Context, userID, id int64) (Token, erro
 }
 
 func fromRow(t sqlcgen.ApiToken, user string) Token {
-	return Token{ID: t.ID, User: user, Name: t.Name, Role: Role(t.Role), Groups: t.Groups, Scope: Scope(t.Scope),
+	return Token{ID: t.ID, User: user, Name: t.Name, Role: confined(t.Role, t.Groups), Groups: t.Groups, Scope: Scope(t.Scope),
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, LastUsedAt: t.LastUsedAt}
 }
 
@@ -99,7 +105,7 @@ func (s *Tokens) principal(ctx context.Context, token string) (Principal, error)
 	if err != nil {
 		return Principal{}, credentialError(err)
 	}
-	p := Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Lesser(Role(r.Role), Role(r.TokenRole)),
+	p := Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Lesser(Role(r.Role), confined(r.TokenRole, r.TokenGroups)),
 		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName, Scope: Scope(r.Scope)}
 	if r.ExpiresAt != nil {
 		p.ExpiresAt = *r.ExpiresAt
@@ -112,12 +118,21 @@ func (s *Tokens) principal(ctx context.Context, token string) (Principal, error)
 	return p, nil
 }
 
+// confined returns the role of a token. Groups would not confine an admin, so a token with groups is never an admin's.
+// Earlier versions accepted such tokens.
+func confined(role string, groups []string) Role {
+	if len(groups) > 0 {
+		return Lesser(Role(role), Operator)
+	}
+	return Role(role)
+}
+
 // commonGroups returns the groups of both owner and token. An admin counts as a member of all groups.
 func commonGroups(r sqlcgen.PrincipalOfTokenRow) []string {
 	switch {
 	case Role(r.Role) == Admin:
 		return r.TokenGroups
-	case Role(r.TokenRole) == Admin:
+	case confined(r.TokenRole, r.TokenGroups) == Admin:
 		return r.Groups
 	}
 	return slices.DeleteFunc(r.TokenGroups, func(g string) bool { return !slices.Contains(r.Groups, g) })

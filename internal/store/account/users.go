@@ -118,7 +118,7 @@ func (s *Users) EnsureAdmin(ctx context.Context, password string) (created bool,
 		generated = generatePassword()
 		password = generated
 	}
-	if err := CheckPassword("password", password); err != nil {
+	if err := CheckPassword("password", "admin", password); err != nil {
 		return false, "", err
 	}
 	hash, err := s.hasher.hash(ctx, password)
@@ -143,7 +143,7 @@ type NewUser struct {
 
 // CreateUser creates a local user. Conflict means that the name is taken.
 func (s *Users) CreateUser(ctx context.Context, n NewUser) (User, error) {
-	if err := CheckPassword("password", n.Password); err != nil {
+	if err := CheckPassword("password", n.Name, n.Password); err != nil {
 		return User{}, err
 	}
 	hash, err := s.hasher.hash(ctx, n.Password)

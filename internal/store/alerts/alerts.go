@@ -80,6 +80,24 @@ func (s *Store) Channel(ctx context.Context, name string) (alert.Channel, error)
 	return s.channel(r)
 }
 
+// ChannelsFor returns those of the named channels that operators may give to jobs of the group.
+func (s *Store) ChannelsFor(ctx context.Context, group string, names []string) (usable []string, err error) {
+	rows, err := s.q.ChannelSettings(ctx, names)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	for _, r := range rows {
+		var c alert.Channel
+		if err := json.Unmarshal(r.Settings, &c); err != nil {
+			return nil, domain.WrapError(domain.Internal, "a stored alert channel cannot be read", err)
+		}
+		if c.For(group) {
+			usable = append(usable, r.Name)
+		}
+	}
+	return usable, nil
+}
+
 func missing(err error) error {
 	if err = pgerr.Translate(err); domain.CodeOf(err) == domain.NotFound {
 		return domain.NewError(domain.NotFound, "there is no alert channel of this name")
@@ -92,6 +110,7 @@ func (s *Store) channel(r sqlcgen.AlertChannel) (alert.Channel, error) {
 	if err := json.Unmarshal(r.Settings, &c); err != nil {
 		return c, domain.WrapError(domain.Internal, "a stored alert channel cannot be read", err)
 	}
+	c.Normalize() // channels of earlier versions have no groups
 	c.Name, c.Kind, c.CreatedAt, c.UpdatedAt = r.Name, alert.Kind(r.Kind), domain.At(r.CreatedAt), domain.At(r.UpdatedAt)
 	secrets, err := s.seal.open(r.Name, r.Secrets)
 	return c.Join(secrets), err

@@ -16,7 +16,8 @@ export type Problem = Schemas["Problem"];
 
 /** ApiError is a problem (RFC 9457) that the server answered. Status 0 means that no answer arrived. */
 export class ApiError extends Error {
-  constructor(readonly problem: Problem) {
+  /** retryAfter is the header Retry-After in seconds. */
+  constructor(readonly problem: Problem, readonly retryAfter?: number) {
     super(problem.detail || problem.title);
   }
   get status(): number {
@@ -81,7 +82,7 @@ export async function call<M extends Method, P extends PathsWith<M>>(method: M, 
   }
   if (!answer.ok) {
     if (answer.status === 401 && path !== "/api/v1/auth/login") onUnauthorized();
-    throw new ApiError(await problemOf(answer));
+    throw new ApiError(await problemOf(answer), Number(answer.headers.get("Retry-After")) || undefined);
   }
   if (answer.status === 204 || answer.headers.get("Content-Length") === "0") return undefined as Answer<P, M>;
   const text = await answer.text();

@@ -13,7 +13,7 @@ import { layOut } from "./graph";
 import { grid } from "./grid";
 import { merge } from "./live";
 import { fits, lineInAttempt } from "./loglines";
-import { clock, dateTime, goDuration, offset, parseDuration, shortDuration } from "./time";
+import { clock, dateTime, goDuration, inWords, offset, parseDuration, shortDuration } from "./time";
 import { timeline } from "./timeline";
 import { loadClass, short, slots } from "./week";
 
@@ -54,6 +54,8 @@ describe("time", () => {
     for (const bad of ["", "5", "1 h", "h", "-1s", "1x"]) expect(parseDuration(bad)).toBeUndefined();
   });
   it("writes durations short", () => {
+    expect([1, 12, 90, 91, 600].map((n) => inWords(n, "en"))).toEqual(["1 second", "12 seconds", "90 seconds", "2 minutes", "10 minutes"]);
+    expect([1, 12, 600].map((n) => inWords(n, "zh"))).toEqual(["1秒钟", "12秒钟", "10分钟"]);
     expect([85, 3210, 9960, 65_000, 3_600_000, 93_600_000, -500].map(shortDuration)).toEqual(["85ms", "3.2s", "10s", "1m 5s", "1h", "1d 2h", "-500ms"]);
     expect(["10m0s", "1h0m0s", "1h30m0s", "90s", "0s", "10s"].map(goDuration)).toEqual(["10m", "1h", "1h30m", "90s", "0s", "10s"]);
   });

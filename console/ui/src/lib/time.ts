@@ -77,3 +77,9 @@ export const viewerZone = (): string => Intl.DateTimeFormat().resolvedOptions().
 
 /** zones lists the IANA names of time zones that the browser supports. */
 export const zones = (): string[] => ["UTC", ...Intl.supportedValuesOf("timeZone").filter((z) => z !== "UTC")];
+
+/** inWords writes a wait in a language: "12 seconds", "3 minutes". It rounds minutes up. */
+export function inWords(seconds: number, language: string): string {
+  const minutes = seconds > 90;
+  return new Intl.NumberFormat(language, { style: "unit", unit: minutes ? "minute" : "second", unitDisplay: "long" }).format(Math.ceil(minutes ? seconds / 60 : seconds));
+}

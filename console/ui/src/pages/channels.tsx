@@ -1,4 +1,4 @@
-import { ActionIcon, Alert, Button, Group, Menu, Modal, NumberInput, PasswordInput, SegmentedControl, Select, SimpleGrid, Stack, TagsInput, Text, Textarea, TextInput } from "@mantine/core";
+import { ActionIcon, Alert, Button, Group, Menu, Modal, MultiSelect, NumberInput, PasswordInput, SegmentedControl, Select, SimpleGrid, Stack, TagsInput, Text, Textarea, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
@@ -8,6 +8,7 @@ import { useT } from "../i18n";
 import { useTitle } from "../lib/hooks";
 import { Confirm, useComplain, useRefresh } from "../parts/actions";
 import { Empty, errorText, Icon, icons, Instant, PageHead, Section, Snippet } from "../parts/basics";
+import { useGroups } from "../parts/filters";
 import { Pages } from "../parts/pages";
 import { channelFile } from "../parts/snippets";
 
@@ -63,7 +64,7 @@ function Test({ name }: { name: string }) {
   return <Button size="compact-xs" variant="default" loading={m.isPending} onClick={() => m.mutate(name)}>{t("channel.test")}</Button>;
 }
 
-const fields = ["name", "kind", "description", "language", "subject", "text", "url", "secret", "email.host", "email.port", "email.tls", "email.username", "email.password", "email.from", "email.to"];
+const fields = ["name", "kind", "groups", "description", "language", "subject", "text", "url", "secret", "email.host", "email.port", "email.tls", "email.username", "email.password", "email.from", "email.to"];
 const signed: Kind[] = ["webhook", "dingtalk", "feishu"];
 const examples: Record<Exclude<Kind, "email">, string> = {
   webhook: "https://example.org/hooks/belfry", slack: "https://hooks.slack.com/services/…", dingtalk: "https://oapi.dingtalk.com/robot/send?access_token=…",
@@ -75,8 +76,9 @@ function ChannelForm({ channel, onClose }: { channel?: Channel; onClose: () => v
   const t = useT();
   const refresh = useRefresh();
   const test = useTest();
+  const groups = useGroups();
   const [c, setC] = useState<Body>(() => channel
-    ? { name: channel.name, kind: channel.kind, description: channel.description, language: channel.language, subject: channel.subject, text: channel.text, ...(channel.email ? { email: { ...channel.email, password: "" } } : {}) }
+    ? { name: channel.name, kind: channel.kind, description: channel.description, language: channel.language, subject: channel.subject, text: channel.text, groups: channel.groups, ...(channel.email ? { email: { ...channel.email, password: "" } } : {}) }
     : { name: "", kind: "webhook", description: "", language: "en", subject: "", text: "" });
   const set = (change: Partial<Body>) => setC((before) => ({ ...before, ...change }));
   const email = c.email ?? { host: "", from: "", to: [], tls: "starttls" as const };
@@ -126,6 +128,7 @@ function ChannelForm({ channel, onClose }: { channel?: Channel; onClose: () => v
             {signed.includes(c.kind) && <PasswordInput label={t("channel.secret")} description={`${t(`channel.secret.${c.kind as "webhook"}`)}${kept ? ` ${t("channel.kept")}` : ""}`} {...below} value={c.secret ?? ""} onChange={(e) => set({ secret: e.currentTarget.value })} error={at("secret")} autoComplete="new-password" visibilityToggleButtonProps={{ "aria-label": t("login.show") }} />}
           </>}
           <TextInput label={t("field.description")} value={c.description ?? ""} onChange={(e) => set({ description: e.currentTarget.value })} error={at("description")} />
+          <MultiSelect label={t("user.groups")} description={t("channel.groups.help")} {...below} data={groups.data?.items.map((g) => g.name) ?? c.groups ?? []} value={c.groups ?? []} onChange={(groups) => set({ groups })} error={at("groups")} searchable />
           <details open={!!(c.subject || c.text || at("subject") || at("text"))}>
             <summary>{t("channel.words")}</summary>
             <Stack gap="sm" mt="xs">

@@ -3,9 +3,9 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { useLocation, useSearch } from "wouter";
 import { ApiError, get, post, search } from "../api/client";
-import { useT, type Key } from "../i18n";
+import { useLanguage, useT, type Key } from "../i18n";
 import { useTitle } from "../lib/hooks";
-import { errorText } from "../parts/basics";
+import { errorText, tooOften } from "../parts/basics";
 import { ChangePassword } from "../parts/password";
 import { LanguageSwitch, ThemeSwitch } from "../parts/switches";
 
@@ -39,7 +39,8 @@ export function MustChange() {
 }
 
 export function LogIn() {
-  const t = useT();
+  const words = useLanguage();
+  const t = words.t;
   useTitle(t("login.title"));
   const client = useQueryClient();
   const query = useSearch();
@@ -73,7 +74,7 @@ export function LogIn() {
       <form onSubmit={submit} className="login-form">
         <Stack gap="sm">
           <Group gap="xs"><img src="/bell.svg" width={28} height={28} alt="" /><Title order={1}>Belfry</Title></Group>
-          {refusal && !error && <Alert color="red" role="alert" variant="light">{t(refusals.includes(refusal) ? `login.${refusal}` as Key : "login.oidc_failed")}</Alert>}
+          {refusal && !error && <Alert color="red" role="alert" variant="light">{refusal === "too_many" ? tooOften(words, Number(new URLSearchParams(query).get("wait")) || undefined, "login.too_many") : t(refusals.includes(refusal) ? `login.${refusal}` as Key : "login.oidc_failed")}</Alert>}
           {oidc && <Button component="a" href={oidc.login + search({ return_to: target(query) })} fullWidth variant={withPassword ? "default" : "filled"}>{t("login.oidc", { name: oidc.name })}</Button>}
           {oidc && withPassword && <Divider label={t("login.or")} labelPosition="center" />}
           {withPassword && <>
@@ -81,7 +82,7 @@ export function LogIn() {
           <PasswordInput label={t("login.password")} value={password} onChange={(e) => setPassword(e.currentTarget.value)} autoComplete="current-password" required withAsterisk={false} error={error?.at("password")}
             visibilityToggleButtonProps={{ "aria-label": t("login.show") }} />
           {error && !error.problem.errors?.length && (
-            <Alert color="red" role="alert" variant="light">{error.status === 401 ? t("login.wrong") : error.status === 429 ? t("login.often") : errorText(t, error)}</Alert>
+            <Alert color="red" role="alert" variant="light">{error.status === 401 ? t("login.wrong") : error.status === 429 ? tooOften(words, error.retryAfter) : errorText(t, error)}</Alert>
           )}
           <Button type="submit" loading={busy} fullWidth>{t("login.submit")}</Button>
           </>}

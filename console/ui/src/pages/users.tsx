@@ -73,8 +73,8 @@ function Edit({ user, onClose }: { user?: User; onClose: () => void }) {
   const [only, setOnly] = useState(user?.groups ?? []);
   const m = useMutation({
     mutationFn: () => user
-      ? call("patch", "/api/v1/users/{username}", { path: { username: user.username }, body: { role, groups: only, ...(password ? { password, must_change_password: must && user.username !== me.username } : {}) } })
-      : post("/api/v1/users", { body: { username, password, role, groups: only, must_change_password: must } }),
+      ? call("patch", "/api/v1/users/{username}", { path: { username: user.username }, body: { role, groups: role === "admin" ? [] : only, ...(password ? { password, must_change_password: must && user.username !== me.username } : {}) } })
+      : post("/api/v1/users", { body: { username, password, role, groups: role === "admin" ? [] : only, must_change_password: must } }),
     onSuccess: async () => { await refresh("users"); onClose(); },
   });
   const error = m.error instanceof ApiError ? m.error : undefined;

@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 import { ApiError, type RunState } from "../api/client";
 import { useT, type Key } from "../i18n";
 import { useNow } from "../lib/hooks";
-import { clock, dateTime, offset, shortDuration } from "../lib/time";
+import { clock, dateTime, inWords, offset, shortDuration } from "../lib/time";
 
 /** Icon draws a path of 16 by 16 pixels. */
 export function Icon({ d, size = 16 }: { d: string; size?: number }) {
@@ -88,6 +88,11 @@ export function errorText(t: ReturnType<typeof useT>, e: unknown): string {
     return e.message + (e.problem.errors?.length ? " · " + e.problem.errors.map((f) => `${f.location}: ${f.message}`).join("; ") : "");
   }
   return e instanceof Error ? e.message : String(e);
+}
+
+/** tooOften says how long to wait after too many log-in attempts. */
+export function tooOften({ t, language }: { t: ReturnType<typeof useT>; language: string }, seconds: number | undefined, key: "login.often" | "login.too_many" = "login.often"): string {
+  return t(key, { wait: inWords(seconds ?? 60, language) });
 }
 
 export function ErrorNote({ error, retry }: { error: unknown; retry?: () => void }) {

@@ -2,13 +2,14 @@ import { Button, PasswordInput, Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { ApiError, post } from "../api/client";
-import { useT } from "../i18n";
+import { useLanguage } from "../i18n";
 import { useMe } from "../lib/me";
-import { errorText } from "./basics";
+import { errorText, tooOften } from "./basics";
 
 /** ChangePassword changes the user's own password. This ends the user's other log-ins. */
 export function ChangePassword({ onDone }: { onDone: () => void }) {
-  const t = useT();
+  const words = useLanguage();
+  const t = words.t;
   const me = useMe();
   const [current, setCurrent] = useState("");
   const [next, setNext] = useState("");
@@ -27,7 +28,7 @@ export function ChangePassword({ onDone }: { onDone: () => void }) {
         <PasswordInput label={t("password.current")} value={current} onChange={(e) => setCurrent(e.currentTarget.value)} error={error?.at("current_password")} autoComplete="current-password" {...toggle} />
         <PasswordInput label={t("password.new")} description={t("user.rule")} value={next} onChange={(e) => setNext(e.currentTarget.value)} error={error?.at("new_password")} autoComplete="new-password" {...toggle} />
         <PasswordInput label={t("password.again")} value={again} onChange={(e) => setAgain(e.currentTarget.value)} error={differ && next !== again ? t("password.differ") : undefined} autoComplete="new-password" {...toggle} />
-        {m.error && !error?.problem.errors?.length && <Text c="var(--bad)" size="sm" role="alert">{error?.status === 429 ? t("login.often") : errorText(t, m.error)}</Text>}
+        {m.error && !error?.problem.errors?.length && <Text c="var(--bad)" size="sm" role="alert">{error?.status === 429 ? tooOften(words, error.retryAfter) : errorText(t, m.error)}</Text>}
         {m.isSuccess && <Text size="sm" c="var(--good)" role="status">{t("password.done")}</Text>}
         <Button type="submit" loading={m.isPending} w="fit-content">{t("password.change")}</Button>
       </Stack>

@@ -1,6 +1,6 @@
 -- name: InsertToken :one
-INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at, scope)
-VALUES (@user_id, @name, @token_sha256, @role, @groups, @expires_at, @scope)
+INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at, scope, made_with)
+VALUES (@user_id, @name, @token_sha256, @role, @groups, @expires_at, @scope, sqlc.narg('made_with')::bigint)
 RETURNING *;
 
 -- name: PrincipalOfToken :one
@@ -22,6 +22,7 @@ SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_a
  ORDER BY t.id LIMIT @max_rows;
 
 -- name: DeleteToken :one
+-- This also deletes the tokens that were made with it.
 DELETE FROM api_tokens
  WHERE id = @id AND (@user_id::bigint = 0 OR user_id = @user_id)
 RETURNING *;

@@ -19,6 +19,7 @@ type ApiToken struct {
 	ExpiresAt   *time.Time
 	LastUsedAt  *time.Time
 	Scope       string
+	MadeWith    *int64
 }
 
 type User struct {

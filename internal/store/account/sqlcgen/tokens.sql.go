@@ -13,7 +13,7 @@ import (
 const deleteToken = `-- name: DeleteToken :one
 DELETE FROM api_tokens
  WHERE id = $1 AND ($2::bigint = 0 OR user_id = $2)
-RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at, scope
+RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at, scope, made_with
 `
 
 type DeleteTokenParams struct {
@@ -21,6 +21,7 @@ type DeleteTokenParams struct {
 	UserID int64
 }
 
+// This also deletes the tokens that were made with it.
 func (q *Queries) DeleteToken(ctx context.Context, arg DeleteTokenParams) (ApiToken, error) {
 	row := q.db.QueryRow(ctx, deleteToken, arg.ID, arg.UserID)
 	var i ApiToken
@@ -35,14 +36,15 @@ func (q *Queries) DeleteToken(ctx context.Context, arg DeleteTokenParams) (ApiTo
 		&i.ExpiresAt,
 		&i.LastUsedAt,
 		&i.Scope,
+		&i.MadeWith,
 	)
 	return i, err
 }
 
 const insertToken = `-- name: InsertToken :one
-INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at, scope)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at, scope
+INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at, scope, made_with)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8::bigint)
+RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at, scope, made_with
 `
 
 type InsertTokenParams struct {
@@ -53,6 +55,7 @@ type InsertTokenParams struct {
 	Groups      []string
 	ExpiresAt   *time.Time
 	Scope       string
+	MadeWith    *int64
 }
 
 func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiToken, error) {
@@ -64,6 +67,7 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiTo
 		arg.Groups,
 		arg.ExpiresAt,
 		arg.Scope,
+		arg.MadeWith,
 	)
 	var i ApiToken
 	err := row.Scan(
@@ -77,6 +81,7 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiTo
 		&i.ExpiresAt,
 		&i.LastUsedAt,
 		&i.Scope,
+		&i.MadeWith,
 	)
 	return i, err
 }

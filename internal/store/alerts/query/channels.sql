@@ -4,6 +4,9 @@ SELECT * FROM alert_channels WHERE name > @after ORDER BY name LIMIT @max_rows;
 -- name: Channel :one
 SELECT * FROM alert_channels WHERE name = @name;
 
+-- name: ChannelSettings :many
+SELECT name, settings FROM alert_channels WHERE name = ANY(@names::text[]);
+
 -- name: LockChannel :one
 SELECT * FROM alert_channels WHERE name = @name FOR UPDATE;
 

@@ -27,6 +27,35 @@ func (q *Queries) Channel(ctx context.Context, name string) (AlertChannel, error
 	return i, err
 }
 
+const channelSettings = `-- name: ChannelSettings :many
+SELECT name, settings FROM alert_channels WHERE name = ANY($1::text[])
+`
+
+type ChannelSettingsRow struct {
+	Name     string
+	Settings []byte
+}
+
+func (q *Queries) ChannelSettings(ctx context.Context, names []string) ([]ChannelSettingsRow, error) {
+	rows, err := q.db.Query(ctx, channelSettings, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ChannelSettingsRow
+	for rows.Next() {
+		var i ChannelSettingsRow
+		if err := rows.Scan(&i.Name, &i.Settings); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const channels = `-- name: Channels :many
 SELECT name, kind, settings, secrets, created_at, updated_at FROM alert_channels WHERE name > $1 ORDER BY name LIMIT $2
 `

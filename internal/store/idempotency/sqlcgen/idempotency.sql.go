@@ -10,13 +10,13 @@ import (
 )
 
 const beginIdempotent = `-- name: BeginIdempotent :execrows
-INSERT INTO idempotency_keys (actor, route, key, body_sha256)
-VALUES ($1, $2, $3, $4)
+INSERT INTO idempotency_keys (actor, route, key, body_sha256, rights)
+VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (actor, route, key) DO UPDATE
-   SET body_sha256 = excluded.body_sha256, status = NULL, response = NULL, created_at = now()
+   SET body_sha256 = excluded.body_sha256, rights = excluded.rights, status = NULL, response = NULL, created_at = now()
  WHERE idempotency_keys.created_at < now() - interval '24 hours'
     OR (idempotency_keys.status IS NULL AND idempotency_keys.created_at < now() - interval '2 minutes'
-        AND idempotency_keys.body_sha256 = excluded.body_sha256)
+        AND idempotency_keys.body_sha256 = excluded.body_sha256 AND idempotency_keys.rights = excluded.rights)
 `
 
 type BeginIdempotentParams struct {
@@ -24,6 +24,7 @@ type BeginIdempotentParams struct {
 	Route      string
 	Key        string
 	BodySha256 []byte
+	Rights     []byte
 }
 
 // Takes the key if it is free, if it is older than a day, or if its first request has been in progress for so long that
@@ -34,6 +35,7 @@ func (q *Queries) BeginIdempotent(ctx context.Context, arg BeginIdempotentParams
 		arg.Route,
 		arg.Key,
 		arg.BodySha256,
+		arg.Rights,
 	)
 	if err != nil {
 		return 0, err
@@ -96,7 +98,7 @@ func (q *Queries) ForgetIdempotent(ctx context.Context, arg ForgetIdempotentPara
 }
 
 const idempotent = `-- name: Idempotent :one
-SELECT body_sha256, status, response FROM idempotency_keys
+SELECT body_sha256, rights, status, response FROM idempotency_keys
  WHERE actor = $1 AND route = $2 AND key = $3
 `
 
@@ -108,6 +110,7 @@ type IdempotentParams struct {
 
 type IdempotentRow struct {
 	BodySha256 []byte
+	Rights     []byte
 	Status     *int32
 	Response   []byte
 }
@@ -115,6 +118,22 @@ type IdempotentRow struct {
 func (q *Queries) Idempotent(ctx context.Context, arg IdempotentParams) (IdempotentRow, error) {
 	row := q.db.QueryRow(ctx, idempotent, arg.Actor, arg.Route, arg.Key)
 	var i IdempotentRow
-	err := row.Scan(&i.BodySha256, &i.Status, &i.Response)
+	err := row.Scan(
+		&i.BodySha256,
+		&i.Rights,
+		&i.Status,
+		&i.Response,
+	)
 	return i, err
+}
+
+const serverKey = `-- name: ServerKey :one
+SELECT key FROM server_keys WHERE purpose = 'idempotency'
+`
+
+func (q *Queries) ServerKey(ctx context.Context) ([]byte, error) {
+	row := q.db.QueryRow(ctx, serverKey)
+	var key []byte
+	err := row.Scan(&key)
+	return key, err
 }
