@@ -6,7 +6,7 @@
 //
 //	route, roster      choose an instance; the view of the live instances
 //	peer               requests to instances; whether this process can hear them
-//	waiting, intake    hints about waiting runs; batches from a stream, dead letters
+//	waiting, intake    hints about waiting runs; fair queues and batches from a stream, dead letters
 //	announce           state changes for consoles and other subscribers
 //	settle             starts and ends of attempts, recorded in Postgres
 //	offer, kill        offers and kill requests to instances
@@ -30,7 +30,9 @@
 // certainly reached no instance.
 //
 // A dispatcher acknowledges a result to JetStream after the transaction has committed. The executor keeps the result until it is
-// notified that the result is settled.
+// notified that the result is settled. The exception are results of a group that has exceeded its share of all bounds (package
+// intake): they are acknowledged but not settled, and the executor sends them again. If the executor dies before that, the verdict
+// does not know of the result, and the attempt is lost. This can happen only to runs of that group.
 //
 // # The fence
 //
@@ -72,7 +74,7 @@
 //
 //	crash after bind, before offer       the judge asks the instance, which does not know the attempt, and offers it again
 //	crash after offer, before answer     the judge asks the instance, which has the attempt
-//	an instance dies                     its attempts are lost once its lease has expired and its last results are settled
+//	an instance dies                     its attempts are lost once its lease has expired and its group's last results are settled
 //	a result arrives twice               the second one finds that the attempt has ended, and changes nothing
 //	NATS is unavailable                  runs wait as queued and unbound; no run is declared lost
 //	this process was frozen              the same until NATS answers; runs that it bound and did not offer are unbound

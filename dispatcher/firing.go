@@ -46,6 +46,8 @@ type Config struct {
 	// HeardFor is how long NATS must have been available before silence of an instance counts. The default is 13 s. Tests
 	// shorten it.
 	HeardFor time.Duration
+	// Bounds limits the results that this process holds. Zero fields have the defaults. Tests lower them.
+	Bounds intake.Bounds
 	// Trace is called at named points, so that a test can end the process there: "bound" when bindings are committed and no
 	// offer is sent yet, "offered" when an answer has arrived and is not processed yet.
 	Trace func(point string)

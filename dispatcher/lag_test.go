@@ -34,7 +34,11 @@ func TestResultsLag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := consumer.Next(); err != nil {
+	m, err := consumer.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.DoubleAck(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var first time.Duration

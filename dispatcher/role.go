@@ -33,7 +33,7 @@ func NewRole(f *Firing, stores RoleStores) *Role {
 	r := &Role{upkeep: upkeep{stores.Upkeep, cfg.Log}}
 	r.results = results.New(results.Config{
 		JetStream: f.js, Conn: cfg.Conn, Peers: f.peers, Roster: f.roster, Recorder: f.recorder, Letters: f.letters,
-		Log: cfg.Log, Registry: cfg.Registry, Release: f.release,
+		Log: cfg.Log, Registry: cfg.Registry, Release: f.release, Bounds: cfg.Bounds,
 	})
 	r.assigner = assign.New(assign.Config{
 		Store: stores.Assign, Peers: f.peers, Roster: f.roster, Firer: f.firer, Sender: f.sender, Recorder: f.recorder,

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
@@ -85,6 +87,7 @@ type option struct {
 	still bool          // do not ring
 	alone bool          // not in parallel with other tests
 	after time.Duration // how long NATS must have been available for verdicts and deadlines
+	room  intake.Bounds // of the results that the dispatcher holds
 	link  *link         // the dispatcher's link to NATS, if the test manipulates it
 }
 
@@ -136,17 +139,17 @@ func newWorld(t *testing.T, o option) *world {
 	if o.after == 0 {
 		o.after = 300 * time.Millisecond
 	}
-	w.create(s, o.after)
+	w.create(s, o)
 	w.begin(o)
 	return w
 }
 
 // create creates the dispatcher.
-func (w *world) create(s stores, heardFor time.Duration) {
+func (w *world) create(s stores, o option) {
 	w.t.Helper()
 	w.reg = prometheus.NewRegistry()
 	var err error
-	w.Firing, err = NewFiring(Config{Stores: s.Stores, Conn: w.nc, Log: slog.New(slog.DiscardHandler), Registry: w.reg, HeardFor: heardFor})
+	w.Firing, err = NewFiring(Config{Stores: s.Stores, Conn: w.nc, Log: slog.New(slog.DiscardHandler), Registry: w.reg, HeardFor: o.after, Bounds: o.room})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -157,7 +160,7 @@ func (w *world) create(s stores, heardFor time.Duration) {
 func (w *world) restart() {
 	w.t.Helper()
 	w.stop()
-	w.create(storesOf(w.pg), 0)
+	w.create(storesOf(w.pg), option{})
 	w.begin(option{})
 }
 
@@ -401,7 +404,7 @@ func (w *world) letters(kind string) []string {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if m.Subject == wire.DeadSubject(kind) {
+		if strings.HasPrefix(m.Subject, wire.DeadSubject(kind, "")+".") {
 			out = append(out, string(m.Data))
 		}
 	}

@@ -14,12 +14,12 @@ type letters struct {
 	away bool
 }
 
-func (l *letters) DeadLetters(_ context.Context, kind string, after uint64, limit int) (out []domain.DeadLetter, err error) {
+func (l *letters) DeadLetters(_ context.Context, kind, group string, after uint64, limit int) (out []domain.DeadLetter, err error) {
 	if l.away {
 		return nil, domain.NewError(domain.Unavailable, "NATS is away")
 	}
 	for _, k := range l.kept {
-		if k.Seq > after && (kind == "" || k.Kind == kind) && len(out) < limit {
+		if k.Seq > after && (kind == "" || k.Kind == kind) && (group == "" || k.Group == group) && len(out) < limit {
 			out = append(out, k)
 		}
 	}
@@ -54,7 +54,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("got %s", empty.body)
 	}
 	for seq, kind := range []string{"result", "event", "event"} {
-		w.letters.kept = append(w.letters.kept, domain.DeadLetter{Seq: uint64(seq + 1), Kind: kind, Error: "why", Data: "secret", DataBase64: []byte("secret")})
+		w.letters.kept = append(w.letters.kept, domain.DeadLetter{Seq: uint64(seq + 1), Kind: kind, Group: []string{"g", "a", "b"}[seq], Error: "why", Data: "secret", DataBase64: []byte("secret")})
 	}
 	if got := w.must(200, "GET", path+"/2", ""); got.field("data") != "secret" || got.field("data_base64") != "c2VjcmV0" {
 		t.Errorf("got %s", got.body)
@@ -66,12 +66,15 @@ func TestDeadLetters(t *testing.T) {
 	if next := w.must(200, "GET", path+"?kind=event&cursor="+page.field("next_cursor").(string), ""); next.field("items.0.seq") != 3.0 || next.field("next_cursor") != "" {
 		t.Errorf("got %s", next.body)
 	}
+	if got := w.must(200, "GET", path+"?kind=event&group=b", ""); len(got.field("items").([]any)) != 1 || got.field("items.0.seq") != 3.0 {
+		t.Errorf("got %s", got.body)
+	}
 	w.must(202, "POST", path+"/2/replay", "")
 	w.must(204, "DELETE", path+"/3", "")
 	w.must(409, "POST", path+"/1/replay", "")
 	w.must(404, "GET", path+"/2", "")
 	w.must(404, "DELETE", path+"/2", "")
-	for bad, location := range map[string]string{path + "/x": "seq", path + "/0": "seq", path + "?kind=x": "kind", path + "?cursor=x": "cursor", path + "?limit=0": "limit"} {
+	for bad, location := range map[string]string{path + "/x": "seq", path + "/0": "seq", path + "?kind=x": "kind", path + "?group=*": "group", path + "?cursor=x": "cursor", path + "?limit=0": "limit"} {
 		if a := w.must(422, "GET", bad, ""); !slices.Equal(a.locations(), []string{location}) {
 			t.Errorf("%s: %s", bad, a.body)
 		}

@@ -13,29 +13,52 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// DeadLetters moves messages that cannot be processed to the dead-letter stream. Create one with NewDeadLetters.
+// DeadLetters moves messages that cannot be processed to the dead-letter stream. Create one with NewDeadLetters. It is safe for
+// concurrent use.
+//
+// A group may have 1,000 dead letters of each kind; the oldest go first. The name of an event is its group. This process stores at
+// most 10 a second of one kind and group, after a burst of 100. The messages beyond that are counted, and nothing else is kept of them.
 type DeadLetters struct {
-	js    jetstream.JetStream
-	now   func() time.Time
-	log   *slog.Logger
-	count *prometheus.CounterVec
+	js       jetstream.JetStream
+	now      func() time.Time
+	log      *slog.Logger
+	stored   *prometheus.CounterVec
+	dropped  *prometheus.CounterVec
+	limits   *limits
+	warnings *limits
 }
+
+// The rates at which a process stores dead letters of one kind and group, and warns about them.
+const (
+	lettersPerSecond  = 10
+	lettersBurst      = 100
+	warningsPerSecond = 0.1
+	warningsBurst     = 5
+)
 
 // NewDeadLetters returns the access to the dead-letter stream. Now is the database's clock. The registry may be nil.
 func NewDeadLetters(js jetstream.JetStream, now func() time.Time, log *slog.Logger, registry prometheus.Registerer) *DeadLetters {
-	d := &DeadLetters{js: js, now: now, log: log, count: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "belfry_dead_letters_total", Help: "Messages that were moved to the dead-letter stream, by kind.",
-	}, []string{"kind"})}
+	d := &DeadLetters{
+		js: js, now: now, log: log, limits: newLimits(lettersPerSecond, lettersBurst), warnings: newLimits(warningsPerSecond, warningsBurst),
+		stored: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "belfry_dead_letters_total", Help: "Messages that could not be processed, by kind. Most are in the dead-letter stream.",
+		}, []string{"kind"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "belfry_dead_letters_dropped_total", Help: "Messages that could not be processed and are not in the dead-letter stream, because there were too many of the same kind and group.",
+		}, []string{"kind", "group"}),
+	}
 	if registry != nil {
-		registry.MustRegister(d.count)
+		registry.MustRegister(d.stored, d.dropped)
 	}
 	return d
 }
 
 // The maximum sizes of the parts of a dead letter, in bytes. The dead letter has to fit into a message, in which base64 makes
-// the data a third larger.
+// the data a third larger. An event is kept as a whole, so that it can be replayed. Of other messages, the beginning shows the
+// fault.
 const (
-	letterData    = 600 << 10
+	eventData     = 600 << 10
+	letterData    = 16 << 10
 	letterReason  = 2 << 10
 	letterHeaders = 16 << 10
 )
@@ -43,7 +66,7 @@ const (
 // DeadLetter moves a message to the stream, with the reason. If that fails, the message is lost, and the log says so.
 func (d *DeadLetters) DeadLetter(ctx context.Context, kind, subject string, data []byte, reason error) {
 	if err := d.SetAside(ctx, kind, wire.DeadLetter{Subject: subject, Data: data}, reason); err != nil {
-		d.log.ErrorContext(ctx, "cannot store a dead letter, the message is lost", "kind", kind, "subject", subject, "err", err)
+		d.warn(ctx, "cannot store a dead letter, the message is lost", kind, subject, err.Error())
 	}
 }
 
@@ -58,13 +81,23 @@ func (d *DeadLetters) SetAsideOnce(ctx context.Context, id, kind string, letter 
 }
 
 func (d *DeadLetters) setAside(ctx context.Context, kind string, letter wire.DeadLetter, reason error, options ...jetstream.PublishOpt) error {
+	name := nameOf(kind, letter.Subject)
+	if allowed, _ := d.limits.allow(kind + " " + name); !allowed {
+		d.stored.WithLabelValues(kind).Inc()
+		d.dropped.WithLabelValues(kind, name).Inc()
+		return nil
+	}
 	why := reason.Error()
 	if len(why) > letterReason {
 		why = strings.ToValidUTF8(why[:letterReason], "") + "… cut"
 	}
-	if n := len(letter.Data); n > letterData {
-		why += fmt.Sprintf(" (the first %d of its %d bytes are kept)", letterData, n)
-		letter.Bytes, letter.Data = n, letter.Data[:letterData]
+	limit := letterData
+	if kind == "event" {
+		limit = eventData
+	}
+	if n := len(letter.Data); n > limit {
+		why += fmt.Sprintf(" (the first %d of its %d bytes are kept)", limit, n)
+		letter.Bytes, letter.Data = n, letter.Data[:limit]
 	}
 	headers := 0
 	for name, values := range letter.Headers {
@@ -75,11 +108,31 @@ func (d *DeadLetters) setAside(ctx context.Context, kind string, letter wire.Dea
 		letter.Headers = nil
 	}
 	letter.V, letter.At, letter.Error = wire.Version, wire.Time{Time: d.now()}, why
-	stored, err := d.js.Publish(ctx, wire.DeadSubject(kind), wire.Encode(letter), options...)
+	stored, err := d.js.Publish(ctx, wire.DeadSubject(kind, name), wire.Encode(letter), options...)
 	if err != nil || stored.Duplicate {
 		return err
 	}
-	d.count.WithLabelValues(kind).Inc()
-	d.log.WarnContext(ctx, "a message cannot be processed, it is now a dead letter", "kind", kind, "subject", letter.Subject, "err", why)
+	d.stored.WithLabelValues(kind).Inc()
+	d.warn(ctx, "a message cannot be processed, it is now a dead letter", kind, letter.Subject, why)
 	return nil
+}
+
+// warn logs a warning, but not for each of many messages of the same kind and group. The count includes those without a warning.
+func (d *DeadLetters) warn(ctx context.Context, failure, kind, subject, why string) {
+	name := nameOf(kind, subject)
+	if allowed, skipped := d.warnings.allow(failure + " " + kind + " " + name); allowed {
+		d.log.WarnContext(ctx, failure, "kind", kind, "group", name, "subject", subject, "err", why, "count", skipped+1)
+	}
+}
+
+// nameOf returns the group of a message, or the name of an event. It is empty if the subject has none.
+func nameOf(kind, subject string) string {
+	switch kind {
+	case "event":
+		return strings.TrimPrefix(subject, wire.EventSubject(""))
+	case "heartbeat":
+		group, _, _ := strings.Cut(strings.TrimPrefix(subject, wire.InstanceSubject("")), ".")
+		return group
+	}
+	return wire.GroupOfSubject(subject)
 }

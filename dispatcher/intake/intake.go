@@ -1,6 +1,3 @@
-// Package intake reads messages from a JetStream consumer in batches. A batch holds the messages that arrived while the
-// previous one was handled. When the context ends, Run still handles the messages that it has fetched. Only messages of
-// a request in flight must wait for their redelivery.
 package intake
 
 import (
@@ -26,10 +23,13 @@ const requestTime = 100 * time.Millisecond
 // ackPending bounds the messages that all dispatchers together have fetched but not acknowledged.
 const ackPending = 4000
 
-// Run passes batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends.
-// Meanwhile it fetches at most limit further messages. JetStream redelivers messages that wait here for longer than
-// AckWait, and redelivery would add work when handling is slow. handle must acknowledge the messages. Run returns an
-// error if it cannot read the consumer.
+// Run passes batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends. A batch
+// holds the messages that arrived while the previous one was handled. When the context ends, Run still handles the messages
+// that it has fetched. Only messages of a request in flight must wait for their redelivery.
+//
+// While a batch is handled, Run fetches at most limit further messages. JetStream redelivers messages that wait here for
+// longer than AckWait, and redelivery would add work when handling is slow. handle must acknowledge the messages. Run
+// returns an error if it cannot read the consumer.
 func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, limit int, handle func(context.Context, []jetstream.Msg)) error {
 	cons, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, MaxAckPending: ackPending,

@@ -1,6 +1,10 @@
 // Package logs stores the log lines that executors publish. JetStream only carries them. Postgres keeps them in
 // compressed chunks, whose key makes a repeated batch a no-op. The package also accepts lines of an attempt that has
 // ended, because its last lines may arrive after its result.
+//
+// Each group has a share of a dispatcher's memory and time (package intake). Executors do not send lines again, so lines
+// beyond the share are lost. A line in the run's log says how many, and has their numbers, so that the log stays
+// consecutive. If a group sends so much that not even this can be noted, the lines are missing without a trace in the log.
 package logs
 
 import (
@@ -12,6 +16,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/executor/wire"
@@ -31,13 +36,21 @@ type Encode func([]domain.LogLine) []byte
 // DeadLetter stores a message that cannot be processed.
 type DeadLetter func(ctx context.Context, kind, subject string, data []byte, reason error)
 
+// Config is what a Consumer works with. All fields but Registry and Bounds are required.
+type Config struct {
+	JetStream  jetstream.JetStream
+	Store      Store
+	Encode     Encode
+	DeadLetter DeadLetter
+	Log        *slog.Logger
+	Registry   prometheus.Registerer
+	Bounds     intake.Bounds // of the lines that were fetched and are not stored yet
+}
+
 // Consumer moves log lines from the stream to the store.
 type Consumer struct {
-	js     jetstream.JetStream
-	store  Store
-	encode Encode
-	dead   DeadLetter
-	log    *slog.Logger
+	Config
+	fair   *intake.Fair
 	groups *lru.Cache[domain.RunID, string] // the group of each run, which never changes
 }
 
@@ -48,22 +61,23 @@ const (
 )
 
 // New returns a consumer that does nothing until Run.
-func New(js jetstream.JetStream, store Store, encode Encode, dead DeadLetter, log *slog.Logger) (*Consumer, error) {
+func New(cfg Config) (*Consumer, error) {
 	groups, err := lru.New[domain.RunID, string](groupsKept)
 	if err != nil {
 		return nil, fmt.Errorf("make the cache of groups: %w", err)
 	}
-	return &Consumer{js: js, store: store, encode: encode, dead: dead, log: log, groups: groups}, nil
+	c := &Consumer{Config: cfg, groups: groups}
+	c.fair = intake.NewFair(intake.FairConfig{
+		JetStream: cfg.JetStream, Log: cfg.Log, Registry: cfg.Registry, Kind: "log", Stream: wire.StreamLogs, Durable: durable,
+		Workers: 1, // so that the lines of an attempt are stored in order
+		Limit:   batchMax, Bounds: cfg.Bounds, Handle: c.keep, Excess: c.drop, Shed: c.shed,
+	})
+	return c, nil
 }
 
 // Run stores lines until ctx ends.
 func (c *Consumer) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := intake.Run(ctx, c.js, wire.StreamLogs, durable, batchMax, c.keep); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "cannot fetch log lines, retrying", "err", err)
-			wait(ctx, time.Second)
-		}
-	}
+	c.fair.Run(ctx)
 	return nil
 }
 
@@ -79,18 +93,23 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// keep stores a batch of messages and acknowledges them. If Postgres is unavailable, keep retries for keepTries, so
+// keep stores the lines of a batch of messages and acknowledges the messages. If Postgres is unavailable, keep retries for keepTries, so
 // that lines stay in order. After that, it acknowledges nothing, and JetStream delivers the messages again.
-func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
+func (c *Consumer) keep(ctx context.Context, msgs []*intake.Message) { c.process(ctx, msgs, c.whole) }
+
+// process stores chunks of the lines of messages and acknowledges the messages.
+func (c *Consumer) process(ctx context.Context, msgs []*intake.Message, chunks toChunks) {
 	tries, cancel := context.WithTimeout(ctx, keepTries)
 	defer cancel()
 	var bad map[int]error
 	var err error
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
-		if bad, err = c.keepOnce(ctx, msgs); err == nil || !domain.Transient(err) {
+		bad, err = c.processOnce(ctx, msgs, chunks)
+		away := err != nil && domain.Transient(err)
+		if c.fair.Away(away); !away {
 			break
 		}
-		c.log.WarnContext(ctx, "cannot store log lines, retrying", "err", err)
+		c.Log.WarnContext(ctx, "cannot store log lines, retrying", "err", err)
 		if !wait(tries, pause) {
 			for _, m := range msgs {
 				_ = m.NakWithDelay(comeAgain) // if this fails, JetStream delivers the messages again after AckWait
@@ -104,16 +123,16 @@ func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 	case err != nil:
 		// One message that Postgres rejects must not block the others.
 		for i := range msgs {
-			c.keep(ctx, msgs[i:i+1])
+			c.process(ctx, msgs[i:i+1], chunks)
 		}
 		return
 	}
 	for i, m := range msgs {
 		if err := bad[i]; err != nil {
-			c.dead(ctx, "log", m.Subject(), m.Data(), err)
+			c.DeadLetter(ctx, "log", m.Subject(), m.Data(), err)
 		}
 		if err := m.Ack(); err != nil {
-			c.log.DebugContext(ctx, "cannot acknowledge log lines, their redelivery changes nothing", "err", err)
+			c.Log.DebugContext(ctx, "cannot acknowledge log lines, their redelivery changes nothing", "err", err)
 		}
 	}
 }
@@ -123,20 +142,40 @@ const (
 	comeAgain = 2 * time.Second
 )
 
-// keepOnce stores the valid messages of a batch in one transaction. bad holds the errors of the others, by message
-// index.
-func (c *Consumer) keepOnce(ctx context.Context, msgs []jetstream.Msg) (bad map[int]error, err error) {
+// processOnce stores chunks of the valid messages of a batch in one transaction. bad holds the errors of the others, by
+// message index.
+func (c *Consumer) processOnce(ctx context.Context, msgs []*intake.Message, chunks toChunks) (bad map[int]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, intake.AckWait/2)
 	defer cancel()
-	chunks, bad, err := c.chunks(ctx, msgs)
-	if err != nil || len(chunks) == 0 {
+	lines, bad, err := c.read(ctx, msgs)
+	if err != nil || len(lines) == 0 {
 		return bad, err
 	}
-	return bad, c.store.StoreLogs(ctx, chunks)
+	return bad, c.Store.StoreLogs(ctx, chunks(lines))
 }
 
-// chunks decodes messages. bad holds the errors of invalid messages, by message index.
-func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []engine.LogChunk, bad map[int]error, err error) {
+// runLines is the lines of a valid message.
+type runLines struct {
+	run domain.RunID
+	*wire.Logs
+}
+
+// toChunks returns the chunks that are stored for the lines of messages.
+type toChunks func([]runLines) []engine.LogChunk
+
+// whole returns chunks with all lines.
+func (c *Consumer) whole(all []runLines) []engine.LogChunk {
+	chunks := make([]engine.LogChunk, len(all))
+	for i, l := range all {
+		chunks[i] = engine.LogChunk{
+			RunID: l.run, Attempt: l.Attempt, First: l.Lines[0].N, Last: l.Lines[len(l.Lines)-1].N, Lines: c.Encode(linesOf(l.Logs)),
+		}
+	}
+	return chunks
+}
+
+// read decodes messages. bad holds the errors of invalid messages, by message index.
+func (c *Consumer) read(ctx context.Context, msgs []*intake.Message) (lines []runLines, bad map[int]error, err error) {
 	bad = make(map[int]error)
 	decoded := make([]*wire.Logs, len(msgs))
 	ids := make([]domain.RunID, len(msgs))
@@ -160,15 +199,13 @@ func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []e
 			continue
 		}
 		// The executor's token guarantees the group in the subject.
-		if group, known := c.groups.Get(ids[i]); !known || group != wire.GroupOfSubject(msgs[i].Subject()) {
+		if group, known := c.groups.Get(ids[i]); !known || group != msgs[i].Group {
 			bad[i] = fmt.Errorf("run %s does not exist or belongs to another group", ids[i])
 			continue
 		}
-		chunks = append(chunks, engine.LogChunk{
-			RunID: ids[i], Attempt: l.Attempt, First: l.Lines[0].N, Last: l.Lines[len(l.Lines)-1].N, Lines: c.encode(linesOf(l)),
-		})
+		lines = append(lines, runLines{ids[i], l})
 	}
-	return chunks, bad, nil
+	return lines, bad, nil
 }
 
 // learn adds the groups of runs to the cache.
@@ -176,7 +213,7 @@ func (c *Consumer) learn(ctx context.Context, ids []domain.RunID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	groups, err := c.store.GroupsOf(ctx, ids)
+	groups, err := c.Store.GroupsOf(ctx, ids)
 	for id, g := range groups {
 		c.groups.Add(id, g)
 	}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/dispatcher/logs"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -20,17 +22,20 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
+	"github.com/belfryhq/belfry/internal/store/view"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // bench is a consumer with its own database and NATS server.
 type bench struct {
-	t    *testing.T
-	pg   *store.Store
-	js   jetstream.JetStream
-	run  domain.RunID
-	fail *failing
+	t        *testing.T
+	pg       *store.Store
+	js       jetstream.JetStream
+	run      domain.RunID
+	fail     *failing
+	room     intake.Bounds
+	registry *prometheus.Registry
 
 	mu      sync.Mutex
 	letters []string
@@ -104,11 +109,15 @@ func newBench(t *testing.T) *bench {
 // begin runs the consumer until the test ends.
 func (b *bench) begin() {
 	b.t.Helper()
-	c, err := logs.New(b.js, b.fail, logchunk.Encode, func(_ context.Context, kind, subject string, _ []byte, reason error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.letters = append(b.letters, kind+" "+subject+" "+reason.Error())
-	}, slog.New(slog.DiscardHandler))
+	b.registry = prometheus.NewRegistry()
+	c, err := logs.New(logs.Config{
+		JetStream: b.js, Store: b.fail, Encode: logchunk.Encode, Log: slog.New(slog.DiscardHandler), Registry: b.registry, Bounds: b.room,
+		DeadLetter: func(_ context.Context, kind, subject string, _ []byte, reason error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.letters = append(b.letters, kind+" "+subject+" "+reason.Error())
+		},
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -323,4 +332,127 @@ func TestAfterTheEnd(t *testing.T) {
 	}
 	b.publish("g", wire.Encode(b.lines(2, "two")))
 	b.eventually("the last is stored", func() bool { return b.texts() == "one,two" })
+}
+
+// runOf returns the id of a new run of a group.
+func (b *bench) runOf(group string) domain.RunID {
+	b.t.Helper()
+	sp := domain.DefaultJobSpec()
+	sp.Group, sp.Name, sp.Handler, sp.Schedule = group, "other", "echo", domain.Schedule{Kind: domain.ScheduleNone}
+	job, err := b.pg.CreateJob(b.t.Context(), sp, "test")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ids, err := b.pg.Trigger(b.t.Context(), job.ID, domain.Trigger{Cause: domain.CauseManual})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return ids[0]
+}
+
+// metric returns the value of a metric for a group.
+func (b *bench) metric(name, group string) float64 {
+	b.t.Helper()
+	families, err := b.registry.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if f.GetName() == name && l.GetName() == "group" && l.GetValue() == group {
+					sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// Lines beyond a group's share are replaced by a line that says how many. The log has no gap.
+func TestShareOfLines(t *testing.T) {
+	b := newBench(t)
+	b.room = intake.Bounds{GroupBytes: 1} // one message
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	b.fail.refuse = func(chunks []engine.LogChunk) error {
+		if chunks[0].First == 1 {
+			<-gate
+		}
+		return nil
+	}
+	b.begin()
+	b.publish("g", wire.Encode(b.lines(1, "one", "two")))
+	b.eventually("the first message is held", func() bool {
+		b.fail.mu.Lock()
+		defer b.fail.mu.Unlock()
+		return b.fail.asked == 1
+	})
+	b.publish("g", wire.Encode(b.lines(3, "three", "four")))
+	b.publish("g", []byte("garbage"))
+	b.publish("g", wire.Encode(b.lines(5, "five", "six", "seven")))
+	b.eventually("the others are dropped", func() bool { return b.metric("belfry_group_excess_total", "g") == 3 })
+	b.eventually("they are acknowledged", func() bool { return b.pending() == 1 })
+	open()
+	b.eventually("the first lines are stored", func() bool { return strings.HasPrefix(b.texts(), "one,two,") })
+	b.publish("g", wire.Encode(b.lines(8, "eight")))
+	b.eventually("the last line is stored", func() bool { return strings.HasSuffix(b.texts(), ",eight") })
+	if text := b.texts(); text != "one,two,5 lines dropped: the group exceeded its log share,eight" &&
+		text != "one,two,2 lines dropped: the group exceeded its log share,3 lines dropped: the group exceeded its log share,eight" {
+		t.Errorf("the log is %s", text)
+	}
+	if l := b.dead(); len(l) != 1 {
+		t.Errorf("dead letters %v", l)
+	}
+	// A reader waits at a gap for some seconds, so it would end before the last line if there was one.
+	page, err := view.New(b.pg.Pool()).Log(t.Context(), b.run, 1, 100, view.LogFilter{})
+	if err != nil || page.Next != 9 || page.Lines[len(page.Lines)-1].Text != "eight" {
+		t.Errorf("the page is %+v, %v", page, err)
+	}
+}
+
+// A line of one group does not wait for the many lines of another one.
+func TestFloodOfLines(t *testing.T) {
+	b := newBench(t)
+	other := b.runOf("h")
+	const messages, size = 500, 2 << 10
+	b.room = intake.Bounds{GroupBytes: 300 * size}
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	var mu sync.Mutex
+	before, found := 0, false // chunks of the flood that were stored before the other group's line
+	b.fail.refuse = func(chunks []engine.LogChunk) error {
+		<-gate
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range chunks {
+			found = found || c.RunID == other
+			if !found && c.First == c.Last {
+				before++
+			}
+		}
+		return nil
+	}
+	b.begin()
+	for i := range messages {
+		b.publish("g", wire.Encode(b.lines(int64(i+1), strings.Repeat("x", size))))
+	}
+	one := b.lines(1, "one")
+	one.RunID = other.String()
+	b.publish("h", wire.Encode(one))
+	b.eventually("it has fetched the line", func() bool { return b.metric("belfry_group_queue_bytes", "h") > 0 })
+	open()
+	b.eventually("all is stored", func() bool { return b.pending() == 0 })
+	mu.Lock()
+	defer mu.Unlock()
+	const batch, turn = 100, 20
+	if !found || before > batch+turn {
+		t.Errorf("found: %t, after %d messages of the flood", found, before)
+	}
+	if b.metric("belfry_group_excess_total", "h") != 0 || b.metric("belfry_group_excess_total", "g") == 0 {
+		t.Error("the share of the wrong group was exceeded")
+	}
 }

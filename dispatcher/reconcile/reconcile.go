@@ -176,7 +176,7 @@ func (r *Reconciler) endOverdue(ctx context.Context) error {
 		var known map[string]wire.Status
 		if killed {
 			known = peer.Statuses(reply)
-		} else if settled, err := r.Results.AllSettled(ctx); err != nil {
+		} else if settled, err := r.Results.AllSettled(ctx, b.Group); err != nil {
 			return err
 		} else if !settled {
 			continue

@@ -18,10 +18,11 @@ const maxBacklog = 5 * time.Second
 // backlog is the last observation of results that waited to be settled.
 type backlog struct {
 	seen time.Time
-	age  time.Duration // of the newest settled result, at most maxBacklog
+	age  time.Duration // of the oldest result in a settled batch, at most maxBacklog
 }
 
-// Backlog returns how old results are when this process settles them, if results wait in the stream. Otherwise it is not ok.
+// Backlog returns how old results are when this process settles them, if many results wait, of whichever groups. Otherwise it is not
+// ok. The judge then asks later about attempts without news. No verdict depends on it.
 func (c *Consumer) Backlog() (age time.Duration, ok bool) {
 	b := c.behind.Load()
 	if b == nil || time.Since(b.seen) >= behindFor {
@@ -30,9 +31,9 @@ func (c *Consumer) Backlog() (age time.Duration, ok bool) {
 	return b.age, true
 }
 
-// noteBacklog records that messages wait in the stream behind the settled ones, if there are more than a few. published is when
-// the newest settled message was published.
-func (c *Consumer) noteBacklog(waiting uint64, published time.Time) {
+// noteBacklog records that messages wait behind the settled ones, if there are more than a few. published is when the oldest
+// settled message was published.
+func (c *Consumer) noteBacklog(waiting int, published time.Time) {
 	if waiting > settlers*maxMessages {
 		c.behind.Store(&backlog{seen: time.Now(), age: min(max(time.Since(published), 0), maxBacklog)})
 	}
@@ -55,28 +56,4 @@ func (c *Consumer) measureLoop(ctx context.Context) {
 		}
 		c.waiting.Set(float64(s.CachedInfo().State.Msgs))
 	}
-}
-
-// AllSettled reports whether the results that the stream holds now are settled within about two seconds. Dispatchers acknowledge
-// a result after its commit, so a result that is no longer in the work queue is settled.
-func (c *Consumer) AllSettled(ctx context.Context) (bool, error) {
-	s, err := c.JetStream.Stream(ctx, wire.StreamResults)
-	if err != nil {
-		return false, err
-	}
-	last := s.CachedInfo().State.LastSeq
-	const tries = 20
-	for range tries {
-		s, err := c.JetStream.Stream(ctx, wire.StreamResults)
-		if err != nil {
-			return false, err
-		}
-		if st := s.CachedInfo().State; st.Msgs == 0 || st.FirstSeq > last {
-			return true, nil
-		}
-		if !lifecycle.Pause(ctx, 100*time.Millisecond) {
-			return false, nil
-		}
-	}
-	return false, nil
 }

@@ -19,8 +19,13 @@ type LagMeter struct {
 // NewLagMeter returns a meter.
 func NewLagMeter(js jetstream.JetStream) *LagMeter { return &LagMeter{js: js} }
 
-// Lag estimates how long a result that is published now waits until a dispatcher fetches it, from the messages in the stream
-// and the pace of fetching since the last call. It is zero if the pace is not known.
+// inProgress is how many messages a dispatcher usually has fetched and not acknowledged. They do not count as waiting.
+const inProgress = 2 * settlers * maxMessages
+
+// Lag estimates how long a result that is published now waits until a dispatcher settles it, from the messages that are not
+// acknowledged and the pace of acknowledgements since the last call. It is zero if the pace is not known. The messages of all groups
+// count, although the results of a group that sends few do not wait for the others: the scheduler slows down when the dispatchers
+// have too much work, whichever group it is from.
 func (m *LagMeter) Lag(ctx context.Context) (time.Duration, error) {
 	consumer, err := m.js.Consumer(ctx, wire.StreamResults, consumerName)
 	switch {
@@ -30,26 +35,28 @@ func (m *LagMeter) Lag(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	info := consumer.CachedInfo()
-	return m.pace.note(time.Now(), info.Delivered.Consumer, info.NumPending), nil
+	fetched := uint64(max(info.NumAckPending, 0))
+	waiting := info.NumPending + max(fetched, inProgress) - inProgress
+	return m.pace.note(time.Now(), max(info.Delivered.Consumer, fetched)-fetched, waiting), nil
 }
 
-// pace is the consumer's progress when it last delivered a message, or when no message waited.
+// pace is the consumer's progress when a message was last acknowledged, or when no message waited.
 type pace struct {
 	at        time.Time // zero before the first call
-	delivered uint64    // messages that dispatchers have fetched, redeliveries included
+	done      uint64    // messages that were delivered and are not in progress, redeliveries included
 	perSecond float64   // 0 if not known
 }
 
 // note updates the pace and returns how long the waiting messages take at that pace.
-func (p *pace) note(now time.Time, delivered, waiting uint64) time.Duration {
-	if p.at.IsZero() || delivered < p.delivered { // the first call, or the consumer was created again
-		*p = pace{at: now, delivered: delivered}
+func (p *pace) note(now time.Time, done, waiting uint64) time.Duration {
+	if p.at.IsZero() || done < p.done { // the first call, or the consumer was created again
+		*p = pace{at: now, done: done}
 	}
-	if delivered > p.delivered {
-		p.perSecond = float64(delivered-p.delivered) / now.Sub(p.at).Seconds()
+	if done > p.done {
+		p.perSecond = float64(done-p.done) / now.Sub(p.at).Seconds()
 	}
-	if delivered > p.delivered || waiting == 0 {
-		p.at, p.delivered = now, delivered
+	if done > p.done || waiting == 0 {
+		p.at, p.done = now, done
 	}
 	if waiting == 0 || p.perSecond == 0 {
 		return 0

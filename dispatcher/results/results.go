@@ -35,7 +35,7 @@ const (
 	settlers    = 2    // concurrent batches: one waits for Postgres while another is decoded
 )
 
-// Config is what a consumer works with. All fields but Registry are required.
+// Config is what a consumer works with. All fields but Registry and Bounds are required.
 type Config struct {
 	JetStream jetstream.JetStream
 	Conn      *nats.Conn
@@ -45,6 +45,7 @@ type Config struct {
 	Letters   *intake.DeadLetters
 	Log       *slog.Logger
 	Registry  prometheus.Registerer
+	Bounds    intake.Bounds // of the results that were fetched and are not settled yet
 	// Release fires held runs whose turn has come.
 	Release func(ctx context.Context, runs []engine.Due)
 }
@@ -52,9 +53,12 @@ type Config struct {
 // Consumer settles results. Create one with New and call Run.
 type Consumer struct {
 	Config
-	settled *prometheus.CounterVec
-	waiting prometheus.Gauge
-	behind  atomic.Pointer[backlog] // nil until results had to wait
+	fair     *intake.Fair
+	overflow overflow
+	settled  *prometheus.CounterVec
+	waiting  prometheus.Gauge
+	behind   atomic.Pointer[backlog] // nil until results had to wait
+	checks   checks
 }
 
 // New returns a consumer.
@@ -71,39 +75,42 @@ func New(cfg Config) *Consumer {
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(c.settled, c.waiting)
 	}
+	c.checks.of, c.overflow.full = make(map[string]*checksOf), make(map[string]time.Time)
+	c.fair = intake.NewFair(intake.FairConfig{
+		JetStream: cfg.JetStream, Log: cfg.Log, Registry: cfg.Registry, Kind: "result", Stream: wire.StreamResults, Durable: consumerName,
+		Workers: settlers, Limit: maxMessages, Bounds: cfg.Bounds, Handle: c.handle, Excess: c.spill, Shed: c.shed, Read: c.readOverflow,
+	})
 	return c
 }
 
-// Run settles results until ctx ends and the results that were fetched are settled.
-func (c *Consumer) Run(ctx context.Context) {
-	loops := []func(context.Context){c.measureLoop}
-	for range settlers {
-		loops = append(loops, c.loop)
-	}
-	lifecycle.Together(ctx, loops...)
+// Run settles results until ctx ends and the results that were fetched are settled or handed back.
+func (c *Consumer) Run(ctx context.Context) { lifecycle.Together(ctx, c.measureLoop, c.fair.Run) }
+
+// part is what one message of an executor contains. A message of the overflow may have several parts.
+type part struct {
+	msg  int // the index of the message that it came in
+	data []byte
 }
 
-func (c *Consumer) loop(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := intake.Run(ctx, c.JetStream, wire.StreamResults, consumerName, maxMessages, c.take); err != nil && ctx.Err() == nil {
-			c.Log.WarnContext(ctx, "cannot fetch results, retrying", "err", err)
-			lifecycle.Pause(ctx, time.Second)
-		}
-	}
-}
-
-// received is results, with the index of the message that each came in.
+// received is results, with the index of the part that each came in.
 type received struct {
 	ended []engine.Ended
-	msgs  []int
+	parts []int
 }
 
-func (r received) part(from, to int) received { return received{r.ended[from:to], r.msgs[from:to]} }
+func (r received) part(from, to int) received { return received{r.ended[from:to], r.parts[from:to]} }
 
 // batch is messages that are settled together.
 type batch struct {
-	msgs  []jetstream.Msg
+	msgs  []*intake.Message
+	parts []part
 	again map[int]bool // messages to be delivered again, because not all of their results could be settled
+}
+
+// deadLetter moves a part of a message to the dead letters.
+func (c *Consumer) deadLetter(ctx context.Context, b *batch, p int, reason error) {
+	group := b.msgs[b.parts[p].msg].Group
+	c.Letters.DeadLetter(ctx, "result", wire.ResultSubject(group), b.parts[p].data, reason)
 }
 
 // If Postgres refuses a result although the result is valid, the message is delivered again, at most maxDeliveries times.
@@ -112,32 +119,47 @@ const (
 	redeliveryDelay = time.Second
 )
 
+// handle settles the results of messages, and notes whether many more wait.
+func (c *Consumer) handle(ctx context.Context, msgs []*intake.Message) {
+	if !c.take(ctx, msgs) {
+		return
+	}
+	oldest := time.Now()
+	for _, m := range msgs {
+		if meta, err := m.Metadata(); err == nil && meta.Timestamp.Before(oldest) {
+			oldest = meta.Timestamp
+		}
+	}
+	c.noteBacklog(c.fair.Waiting(), oldest)
+}
+
 // take settles the results of messages, moves what it cannot process to the dead letters, and acknowledges the messages. While
-// Postgres is unavailable it waits, and the executors keep the results in their spools.
-func (c *Consumer) take(ctx context.Context, msgs []jetstream.Msg) {
+// Postgres is unavailable it waits, and the executors keep the results in their spools. It reports false if the messages must be
+// delivered again.
+func (c *Consumer) take(ctx context.Context, msgs []*intake.Message) bool {
+	b := &batch{msgs: msgs, again: make(map[int]bool)}
 	var in received
 	for i, m := range msgs {
-		load, ended, err := decode(m, in.ended)
-		if err != nil {
-			c.Letters.DeadLetter(ctx, "result", m.Subject(), m.Data(), err)
+		for data := range parts(m) {
+			b.parts = append(b.parts, part{i, data})
+			load, ended, err := decode(m.Group, data, in.ended)
+			if err != nil {
+				c.deadLetter(ctx, b, len(b.parts)-1, err)
+			}
+			if before := len(in.ended); len(ended) > before {
+				e := &ended[before]
+				c.Roster.Load(e.Group, e.Instance, e.BootID, load)
+				in.parts = append(in.parts, slices.Repeat([]int{len(b.parts) - 1}, len(ended)-before)...)
+			}
+			in.ended = ended
 		}
-		if before := len(in.ended); len(ended) > before {
-			e := &ended[before]
-			c.Roster.Load(e.Group, e.Instance, e.BootID, load)
-			in.msgs = append(in.msgs, slices.Repeat([]int{i}, len(ended)-before)...)
-		}
-		in.ended = ended
 	}
 	//sim:seam settle-batch
-	b := &batch{msgs: msgs, again: make(map[int]bool)}
 	deadline := time.Now().Add(intake.AckWait)
 	for from := 0; from < len(in.ended); from += maxResults {
 		if !c.settleUntil(ctx, in.part(from, min(from+maxResults, len(in.ended))), b, deadline) {
-			return // the messages are delivered again
+			return false
 		}
-	}
-	if meta, err := msgs[len(msgs)-1].Metadata(); err == nil {
-		c.noteBacklog(meta.NumPending, meta.Timestamp)
 	}
 	for i, m := range msgs {
 		acknowledge := m.Ack
@@ -148,12 +170,14 @@ func (c *Consumer) take(ctx context.Context, msgs []jetstream.Msg) {
 			c.Log.WarnContext(ctx, "cannot acknowledge a settled result, its redelivery changes nothing", "err", err)
 		}
 	}
+	return true
 }
 
 // settleUntil settles one batch. It retries while Postgres is unavailable, and reports false at the deadline.
 func (c *Consumer) settleUntil(ctx context.Context, in received, b *batch, deadline time.Time) bool {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := c.settle(ctx, in, b)
+		c.fair.Away(err != nil)
 		if err == nil {
 			return true
 		}
@@ -178,7 +202,7 @@ func (c *Consumer) settle(ctx context.Context, in received, b *batch) error {
 	case domain.Transient(err):
 		return err
 	case n == 1:
-		return c.settleFaulty(ctx, in.ended[0], in.msgs[0], b, err)
+		return c.settleFaulty(ctx, in.ended[0], in.parts[0], b, err)
 	default:
 		if err := c.settle(ctx, in.part(0, n/2), b); err != nil {
 			return err
@@ -190,11 +214,11 @@ func (c *Consumer) settle(ctx context.Context, in received, b *batch) error {
 		c.settled.WithLabelValues(string(disposition)).Inc()
 		if disposition == engine.UnknownRun || disposition == engine.WrongGroup {
 			e := &in.ended[i]
-			malformed[in.msgs[i]] = append(malformed[in.msgs[i]], fmt.Errorf("run %s attempt %d: %s", e.RunID, e.Attempt, disposition))
+			malformed[in.parts[i]] = append(malformed[in.parts[i]], fmt.Errorf("run %s attempt %d: %s", e.RunID, e.Attempt, disposition))
 		}
 	}
-	for i, reasons := range malformed {
-		c.Letters.DeadLetter(ctx, "result", b.msgs[i].Subject(), b.msgs[i].Data(), errors.Join(reasons...))
+	for p, reasons := range malformed {
+		c.deadLetter(ctx, b, p, errors.Join(reasons...))
 	}
 	c.notifySettled(in.ended)
 	c.Release(ctx, out.Released)
@@ -204,11 +228,11 @@ func (c *Consumer) settle(ctx context.Context, in received, b *batch) error {
 // settleFaulty moves a result that Postgres refuses to the dead letters, and ends its run without the result's texts. If the
 // cause may be something other than the result, such as a lock that another session keeps, the message is delivered again
 // first: a reported result is not given up lightly.
-func (c *Consumer) settleFaulty(ctx context.Context, e engine.Ended, msg int, b *batch, cause error) error {
-	m := b.msgs[msg]
+func (c *Consumer) settleFaulty(ctx context.Context, e engine.Ended, p int, b *batch, cause error) error {
+	m := b.msgs[b.parts[p].msg]
 	if meta, err := m.Metadata(); domain.CodeOf(cause) != domain.Invalid && err == nil && meta.NumDelivered < maxDeliveries {
 		c.Log.WarnContext(ctx, "cannot settle a result, it will be delivered again", "run_id", e.RunID, "err", cause)
-		b.again[msg] = true
+		b.again[b.parts[p].msg] = true
 		return nil
 	}
 	bare := e
@@ -217,7 +241,7 @@ func (c *Consumer) settleFaulty(ctx context.Context, e engine.Ended, msg int, b 
 	if err != nil && domain.Transient(err) {
 		return err
 	}
-	c.Letters.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", e.RunID, errors.Join(cause, err)))
+	c.deadLetter(ctx, b, p, fmt.Errorf("run %s: %w", e.RunID, errors.Join(cause, err)))
 	if err != nil {
 		return nil //nolint:nilerr // it is a dead letter now; the executor keeps the result and answers questions about it
 	}
@@ -242,17 +266,17 @@ func (c *Consumer) notifySettled(ended []engine.Ended) {
 	}
 }
 
-// decode reads a message and appends its results to ended. The error names the faulty results; the others are returned too.
-func decode(m jetstream.Msg, ended []engine.Ended) (wire.Load, []engine.Ended, error) {
+// decode reads a part of a message and appends its results to ended. The error names the faulty results; the others are returned
+// too.
+func decode(group string, data []byte, ended []engine.Ended) (wire.Load, []engine.Ended, error) {
 	var msg wire.Results
-	if err := wire.Decode(m.Data(), &msg); err != nil {
+	if err := wire.Decode(data, &msg); err != nil {
 		return wire.Load{}, ended, err
 	}
 	if len(msg.Results) > maxResults {
 		return wire.Load{}, ended, fmt.Errorf("the message has %d results; at most %d are accepted", len(msg.Results), maxResults)
 	}
 	ended = slices.Grow(ended, len(msg.Results))
-	group := wire.GroupOfSubject(m.Subject())
 	var faults []error
 	for _, r := range msg.Results {
 		e, err := settle.EndedOf(group, r)

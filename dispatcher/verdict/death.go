@@ -35,7 +35,8 @@ const (
 //  4. This process has received everything that the bucket held at that read, and no heartbeat of the boot in the 10.5 s
 //     before the read: see "The fence" in package dispatcher.
 //  5. A ping has no answer, or an answer of another boot.
-//  6. The results that the stream held at that moment are settled. The attempt's result may be among them.
+//  6. The results of the group that the streams held at that moment are settled. The attempt's result may be among them. Results
+//     of other groups do not matter, so a group that floods the streams delays only verdicts about its own instances.
 //  7. If another boot of the instance lives, its spool has no result of the attempt.
 func (j *Judge) judgeDeaths(ctx context.Context) error {
 	if !j.Peers.HeardForLong() {
@@ -149,7 +150,7 @@ func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time)
 	}
 	successor = err == nil
 	//sim:seam death-results
-	settled, err := j.Results.AllSettled(ctx)
+	settled, err := j.Results.AllSettled(ctx, b.Group)
 	return err == nil && settled, successor, err
 }
 

@@ -16,6 +16,7 @@ const (
 	StreamLogs      = "BELFRY_LOGS"
 	StreamEvents    = "BELFRY_EVENTS"
 	StreamDead      = "BELFRY_DEAD"
+	StreamOverflow  = "BELFRY_OVERFLOW"
 	BucketInstances = "belfry_instances"
 )
 
@@ -45,8 +46,18 @@ func RunSubject(group string) string { return Prefix + "run." + group }
 // EventSubject returns the subject of an event, stored in StreamEvents.
 func EventSubject(name string) string { return Prefix + "event." + name }
 
-// DeadSubject returns the subject of messages that could not be understood. kind is result, log or event.
-func DeadSubject(kind string) string { return Prefix + "dead." + kind }
+// OverflowSubject returns the subject of a group's results that exceeded its share, stored in StreamOverflow. Only dispatchers use
+// it.
+func OverflowSubject(group string) string { return Prefix + "overflow.result." + group }
+
+// DeadSubject returns the subject of messages that could not be processed. kind is result, log, event or heartbeat. name is the
+// group, or the name of the event. Without a name, it is the subject that older releases use.
+func DeadSubject(kind, name string) string {
+	if name == "" {
+		return Prefix + "dead." + kind
+	}
+	return Prefix + "dead." + kind + "." + name
+}
 
 // InstanceKey returns an instance's key in BucketInstances.
 func InstanceKey(group, instance string) string { return group + "." + instance }

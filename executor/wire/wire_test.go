@@ -150,7 +150,8 @@ func TestTime(t *testing.T) {
 func TestSubjects(t *testing.T) {
 	for got, want := range map[string]string{
 		TriggerSubject("g", "i"): "belfry.v1.trigger.g.i", ControlSubject("g", "i"): "belfry.v1.control.g.i", ResultSubject("g"): "belfry.v1.result.g",
-		LogSubject("g"): "belfry.v1.log.g", RunSubject("g"): "belfry.v1.run.g", EventSubject("a.b"): "belfry.v1.event.a.b", DeadSubject("log"): "belfry.v1.dead.log",
+		LogSubject("g"): "belfry.v1.log.g", RunSubject("g"): "belfry.v1.run.g", EventSubject("a.b"): "belfry.v1.event.a.b", DeadSubject("log", ""): "belfry.v1.dead.log",
+		DeadSubject("log", "g"): "belfry.v1.dead.log.g", OverflowSubject("g"): "belfry.v1.overflow.result.g",
 		GroupOfSubject("belfry.v1.result.g"): "g", InstanceKey("g", "i"): "g.i",
 	} {
 		if got != want {

@@ -73,7 +73,7 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	lines, err := logs.New(js, s, logchunk.Encode, d.DeadLetter, p.log)
+	lines, err := logs.New(logs.Config{JetStream: js, Store: s, Encode: logchunk.Encode, DeadLetter: d.DeadLetter, Log: p.log, Registry: p.registry})
 	if err != nil {
 		return err
 	}

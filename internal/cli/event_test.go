@@ -14,7 +14,7 @@ type letterBox struct{ gone bool }
 var deadLetter = domain.DeadLetter{Seq: 7, Kind: "event", Subject: "belfry.v1.event.a", Error: "is not JSON", Bytes: 1, Data: "{", DataBase64: []byte("{"),
 	Headers: map[string][]string{"X-One": {"1"}}}
 
-func (b *letterBox) DeadLetters(context.Context, string, uint64, int) ([]domain.DeadLetter, error) {
+func (b *letterBox) DeadLetters(context.Context, string, string, uint64, int) ([]domain.DeadLetter, error) {
 	if b.gone {
 		return nil, nil
 	}

@@ -42,32 +42,65 @@ var streamed = []string{"result", "log", "event"}
 // callMax bounds the wait for one answer of NATS.
 const callMax = 5 * time.Second
 
-// DeadLetters lists letters in the order of their sequences, starting after the given sequence, of one kind or of all
-// kinds if kind is empty. It leaves out their data.
-func (b *Box) DeadLetters(ctx context.Context, kind string, after uint64, limit int) ([]domain.DeadLetter, error) {
-	subject := wire.DeadSubject(">")
-	if kind != "" {
-		subject = wire.DeadSubject(kind)
-	}
+// DeadLetters lists letters in the order of their sequences, starting after the given sequence. If kind is not empty, it
+// lists only those of the kind, and if group is not empty, only those of the group. For events, the group is the event's
+// name. It leaves out their data.
+func (b *Box) DeadLetters(ctx context.Context, kind, group string, after uint64, limit int) ([]domain.DeadLetter, error) {
 	s, err := b.stream(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var next []*jetstream.RawStreamMsg // the next letter on each subject, nil if there is none
+	subjects := subjectsOf(kind, group)
+	advance := func(i int, after uint64) error {
+		m, err := get(ctx, s, after+1, jetstream.WithGetMsgSubject(subjects[i]))
+		if err != nil && domain.CodeOf(err) == domain.NotFound {
+			err = nil
+		}
+		next[i] = m
+		return err
+	}
+	next = make([]*jetstream.RawStreamMsg, len(subjects))
+	for i := range subjects {
+		if err := advance(i, after); err != nil {
+			return nil, err
+		}
+	}
 	letters := []domain.DeadLetter{}
 	for len(letters) < limit {
-		m, err := get(ctx, s, after+1, jetstream.WithGetMsgSubject(subject))
-		if err != nil && domain.CodeOf(err) == domain.NotFound {
-			return letters, nil //nolint:nilerr // there are no more
+		first := -1
+		for i, m := range next {
+			if m != nil && (first < 0 || m.Sequence < next[first].Sequence) {
+				first = i
+			}
 		}
-		if err != nil {
-			return nil, err
+		if first < 0 {
+			return letters, nil
+		}
+		m := next[first]
+		if len(letters) < limit-1 {
+			if err := advance(first, m.Sequence); err != nil {
+				return nil, err
+			}
 		}
 		l, _ := read(m)
 		l.Data, l.DataBase64 = "", nil
 		letters = append(letters, l)
-		after = m.Sequence
 	}
 	return letters, nil
+}
+
+// subjectsOf returns the subjects of letters. Older releases used one subject for all letters of a kind.
+func subjectsOf(kind, group string) []string {
+	switch {
+	case kind == "" && group == "":
+		return []string{wire.DeadSubject(">", "")}
+	case kind == "":
+		return []string{wire.DeadSubject("*", group)}
+	case group == "":
+		return []string{wire.DeadSubject(kind, ""), wire.DeadSubject(kind, ">")}
+	}
+	return []string{wire.DeadSubject(kind, group)}
 }
 
 // DeadLetter returns one letter.
@@ -182,7 +215,8 @@ func replayable(subject string) bool {
 
 // read decodes a letter. Any other message is returned as it is, and is not readable.
 func read(m *jetstream.RawStreamMsg) (l domain.DeadLetter, readable bool) {
-	l = domain.DeadLetter{Seq: m.Sequence, Kind: strings.TrimPrefix(m.Subject, wire.DeadSubject("")), At: domain.At(m.Time)}
+	kind, group, _ := strings.Cut(strings.TrimPrefix(m.Subject, wire.DeadSubject("", "")), ".")
+	l = domain.DeadLetter{Seq: m.Sequence, Kind: kind, Group: group, At: domain.At(m.Time)}
 	var w wire.DeadLetter
 	if err := json.Unmarshal(m.Data, &w); err != nil || w.V != wire.Version {
 		l.Error, l.DataBase64 = "this is not a dead letter of Belfry", m.Data

@@ -40,20 +40,21 @@ func TestBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := box.DeadLetters(ctx, "", 0, 10); domain.CodeOf(err) != domain.Unavailable {
+	if _, err := box.DeadLetters(ctx, "", "", 0, 10); domain.CodeOf(err) != domain.Unavailable {
 		t.Errorf("without a stream: %v", err)
 	}
 	if err := natsinfra.Ensure(ctx, js, 1); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
+	of := "" // as older releases
 	letter := func(kind, subject, data string, change func(*wire.DeadLetter)) {
 		t.Helper()
 		l := wire.DeadLetter{V: wire.Version, At: wire.Time{Time: at}, Subject: subject, Error: "why", Data: []byte(data)}
 		if change != nil {
 			change(&l)
 		}
-		if _, err := js.Publish(ctx, wire.DeadSubject(kind), wire.Encode(l)); err != nil {
+		if _, err := js.Publish(ctx, wire.DeadSubject(kind, of), wire.Encode(l)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,20 +65,29 @@ func TestBox(t *testing.T) {
 	letter("event", "belfry.v1.event.a", `{`, func(l *wire.DeadLetter) { l.Bytes = 700_000 })
 	letter("event", "belfry.v1.control.g.i", `{`, nil)
 	letter("event", "belfry.v1.event.>", `{`, nil)
-	if _, err := js.Publish(ctx, wire.DeadSubject("log"), []byte("rubbish")); err != nil {
+	if _, err := js.Publish(ctx, wire.DeadSubject("log", ""), []byte("rubbish")); err != nil {
 		t.Fatal(err)
 	}
 	letter("event", "belfry.v1.event.b", `1`, nil)
 	letter("event", "belfry.v1.event.c", `1`, func(l *wire.DeadLetter) { l.Headers = map[string][]string{wire.HeaderMessageID: {"its place"}} })
+	of = "g"
+	letter("result", "belfry.v1.result.g", "1", nil)
+	of = "orders.created"
+	letter("event", "belfry.v1.event.orders.created", "1", nil)
+	of = ""
+	letter("event", "belfry.v1.event.d", "1", func(l *wire.DeadLetter) { l.V = 99 })
 	for _, tt := range []struct {
-		kind  string
-		after uint64
-		limit int
-		want  []uint64
+		kind, group string
+		after       uint64
+		limit       int
+		want        []uint64
 	}{
-		{"", 0, 10, []uint64{1, 2, 3, 4, 5, 6, 7, 8}}, {"", 2, 2, []uint64{3, 4}}, {"result", 0, 10, []uint64{2}}, {"event", 1, 10, []uint64{3, 4, 5, 7, 8}}, {"", 8, 10, nil},
+		{"", "", 0, 20, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}, {"", "", 2, 2, []uint64{3, 4}}, {"", "", 11, 10, nil},
+		{"result", "", 0, 10, []uint64{2, 9}}, {"event", "", 1, 10, []uint64{3, 4, 5, 7, 8, 10, 11}}, {"event", "", 1, 6, []uint64{3, 4, 5, 7, 8, 10}},
+		{"result", "g", 0, 10, []uint64{9}}, {"result", "h", 0, 10, nil}, {"", "g", 0, 10, []uint64{9}},
+		{"event", "orders.created", 0, 10, []uint64{10}}, {"event", "orders.created", 10, 10, nil},
 	} {
-		letters, err := box.DeadLetters(ctx, tt.kind, tt.after, tt.limit)
+		letters, err := box.DeadLetters(ctx, tt.kind, tt.group, tt.after, tt.limit)
 		var got []uint64
 		for _, l := range letters {
 			got = append(got, l.Seq)
@@ -86,12 +96,15 @@ func TestBox(t *testing.T) {
 			}
 		}
 		if err != nil || !slices.Equal(got, tt.want) {
-			t.Errorf("%q after %d: got %v, %v", tt.kind, tt.after, got, err)
+			t.Errorf("%q of %q after %d: got %v, %v", tt.kind, tt.group, tt.after, got, err)
 		}
 	}
 	one, err := box.DeadLetter(ctx, 1)
 	if err != nil || one.Kind != "event" || one.Subject != "belfry.v1.event.a" || one.Error != "why" || one.Data != "{" || !one.At.Equal(at) || one.Bytes != 1 || one.Headers["Ce-Id"][0] != "1" {
 		t.Errorf("got %+v, %v", one, err)
+	}
+	if l, err := box.DeadLetter(ctx, 10); err != nil || l.Kind != "event" || l.Group != "orders.created" {
+		t.Errorf("got %+v, %v", l, err)
 	}
 	if l, err := box.DeadLetter(ctx, 2); err != nil || l.Data != "" || string(l.DataBase64) != "\xff" {
 		t.Errorf("got %+v, %v", l, err)
@@ -101,7 +114,7 @@ func TestBox(t *testing.T) {
 			t.Errorf("replay of letter %d: %v", seq, err)
 		}
 	}
-	for _, seq := range []uint64{1, 7, 8, 2} {
+	for _, seq := range []uint64{1, 7, 8, 2, 10} {
 		if _, err := box.Replay(ctx, seq); err != nil {
 			t.Errorf("replay of letter %d: %v", seq, err)
 		}

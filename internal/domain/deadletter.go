@@ -3,7 +3,8 @@ package domain
 // DeadLetter is a message that could not be processed, with the error.
 type DeadLetter struct {
 	Seq        uint64              `json:"seq"`
-	Kind       string              `json:"kind"` // result, log or event
+	Kind       string              `json:"kind"`  // result, log, event or heartbeat
+	Group      string              `json:"group"` // the name of the event if it is one; empty for letters of older releases
 	At         Instant             `json:"at"`
 	Subject    string              `json:"subject"` // the NATS subject that it was sent to
 	Error      string              `json:"error"`

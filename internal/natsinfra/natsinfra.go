@@ -27,6 +27,7 @@ const (
 	Logs      = "BELFRY_LOGS"
 	Events    = "BELFRY_EVENTS"
 	Dead      = "BELFRY_DEAD"
+	Overflow  = "BELFRY_OVERFLOW"
 	Instances = "belfry_instances" // bucket; its stream is KV_belfry_instances
 )
 
@@ -44,6 +45,11 @@ const (
 	// If no dispatcher takes a group's results or logs, the group reaches this bound before it fills the stream for all
 	// other groups.
 	maxMessagesPerGroup = 50_000
+	// Publishers of events have no groups, so the same bound holds for each name of an event.
+	maxEventsPerName = 50_000
+	// A group's results in the overflow have up to 1 MiB each, because dispatchers pack small ones. So a group has a quarter of it.
+	maxOverflowPerGroup = 64
+	maxDeadPerGroup     = 1000
 	noDuplicates        = 100 * time.Millisecond // the minimum that the server accepts
 
 	attempts   = 5
@@ -51,7 +57,7 @@ const (
 )
 
 // StorageBytes is the sum of all streams' bounds. A server with less JetStream storage refuses to create the streams.
-const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 64*mib
+const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 256*mib + 64*mib
 
 // Ensure creates missing streams and updates those that differ. Any number of processes may call it at once. Replicas
 // is 1 or, in a cluster, 3. A stream with more replicas keeps them; otherwise one role that is started without its
@@ -114,8 +120,11 @@ func streams(replicas int) []jetstream.StreamConfig {
 			Retention:   jetstream.WorkQueuePolicy,
 			Storage:     jetstream.FileStorage,
 			Discard:     jetstream.DiscardNew,
-			MaxBytes:    512 * mib,
-			MaxMsgSize:  maxMessageBytes,
+			// A publisher that sends too many events of one name is refused, and the other names are not.
+			DiscardNewPerSubject: true,
+			MaxMsgsPerSubject:    maxEventsPerName,
+			MaxBytes:             512 * mib,
+			MaxMsgSize:           maxMessageBytes,
 			// Other publishers may repeat an event after a lost acknowledgement.
 			Duplicates: 5 * time.Minute,
 			DenyDelete: false, // a work queue deletes acknowledged messages
@@ -123,7 +132,7 @@ func streams(replicas int) []jetstream.StreamConfig {
 		},
 		{
 			Name:        Dead,
-			Description: "Messages that could not be understood, with the error.",
+			Description: "Messages that could not be processed, with the error.",
 			Subjects:    []string{"belfry.v1.dead.>"},
 			Retention:   jetstream.LimitsPolicy,
 			Storage:     jetstream.FileStorage,
@@ -131,8 +140,24 @@ func streams(replicas int) []jetstream.StreamConfig {
 			MaxAge:      14 * 24 * time.Hour,
 			MaxBytes:    256 * mib,
 			MaxMsgSize:  maxMessageBytes,
-			Duplicates:  2 * time.Minute,
-			Replicas:    replicas,
+			// The subject of a dead letter names its kind and group.
+			MaxMsgsPerSubject: maxDeadPerGroup,
+			Duplicates:        2 * time.Minute,
+			Replicas:          replicas,
+		},
+		{
+			Name:                 Overflow,
+			Description:          "Results of groups that exceed their share of a dispatcher's memory, until they are settled.",
+			Subjects:             []string{"belfry.v1.overflow.result.*"},
+			Retention:            jetstream.WorkQueuePolicy,
+			Storage:              jetstream.FileStorage,
+			Discard:              jetstream.DiscardNew,
+			DiscardNewPerSubject: true,
+			MaxMsgsPerSubject:    maxOverflowPerGroup,
+			MaxBytes:             256 * mib,
+			MaxMsgSize:           maxMessageBytes,
+			Duplicates:           noDuplicates,
+			Replicas:             replicas,
 		},
 		instances(replicas),
 	}

@@ -51,7 +51,7 @@ func info(t *testing.T, js jetstream.JetStream, name string) *jetstream.StreamIn
 	return s.CachedInfo()
 }
 
-var names = []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, "KV_" + natsinfra.Instances}
+var names = []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, "KV_" + natsinfra.Instances}
 
 func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 	js := newJetStream(t, natsinfra.StorageBytes)
@@ -99,6 +99,7 @@ func TestEnsureUpdatesAndKeeps(t *testing.T) {
 	for _, config := range []jetstream.StreamConfig{
 		{Name: natsinfra.Results, Subjects: []string{"belfry.v1.result.old"}, Retention: jetstream.WorkQueuePolicy, MaxBytes: 1000_000},
 		{Name: natsinfra.Dead, Subjects: []string{"belfry.v1.dead.*"}, MaxAge: time.Hour},
+		{Name: natsinfra.Events, Subjects: []string{"belfry.v1.event.>"}, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew},
 		{Name: "KV_" + natsinfra.Instances, Subjects: []string{"$KV.belfry_instances.>"}, AllowRollup: true, MaxMsgsPerSubject: 5, MaxAge: time.Hour},
 	} {
 		if _, err := js.CreateStream(ctx, config); err != nil {
@@ -118,7 +119,10 @@ func TestEnsureUpdatesAndKeeps(t *testing.T) {
 	if c := info(t, js, "KV_"+natsinfra.Instances).Config; c.AllowRollup || c.MaxAge != natsinfra.InstanceTTL || c.MaxMsgsPerSubject != 1 {
 		t.Errorf("got %+v", c)
 	}
-	if c := info(t, js, natsinfra.Dead).Config; c.MaxAge != 14*24*time.Hour {
+	if c := info(t, js, natsinfra.Dead).Config; c.MaxAge != 14*24*time.Hour || c.MaxMsgsPerSubject != 1000 {
+		t.Errorf("got %+v", c)
+	}
+	if c := info(t, js, natsinfra.Events).Config; !c.DiscardNewPerSubject || c.MaxMsgsPerSubject <= 0 {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -166,6 +170,59 @@ func TestWorkQueueRefusesWhenFull(t *testing.T) {
 	}
 	if err := js.Conn().Publish("belfry.v1.result.a", make([]byte, 1<<20)); err != nil {
 		t.Errorf("a message of the largest size: %v", err)
+	}
+}
+
+// A group with too many dead letters loses its oldest ones. Those of other groups and kinds stay.
+func TestDeadLettersOfAGroup(t *testing.T) {
+	ctx := context.Background()
+	js := newJetStream(t, 0)
+	if err := natsinfra.Ensure(ctx, js, 1); err != nil {
+		t.Fatal(err)
+	}
+	const others = 2
+	for _, subject := range []string{"belfry.v1.dead.result.b", "belfry.v1.dead.log.a"} {
+		if _, err := js.Publish(ctx, subject, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 1001 {
+		if _, err := js.Publish(ctx, "belfry.v1.dead.result.a", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := js.Stream(ctx, natsinfra.Dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 1000+others {
+		t.Errorf("%d letters are kept", n)
+	}
+	if m, err := s.GetMsg(ctx, 1, jetstream.WithGetMsgSubject("belfry.v1.dead.result.a")); err != nil || m.Sequence != others+2 {
+		t.Errorf("the oldest of the group is %+v, %v", m, err)
+	}
+}
+
+// A full name of an event is refused, and other names are not.
+func TestEventsOfAName(t *testing.T) {
+	ctx := context.Background()
+	js := newJetStream(t, 0)
+	if err := natsinfra.Ensure(ctx, js, 1); err != nil {
+		t.Fatal(err)
+	}
+	c := info(t, js, natsinfra.Events).Config
+	c.MaxMsgsPerSubject = 1 // so that the test reaches it quickly
+	if _, err := js.UpdateStream(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []struct {
+		name    string
+		refused bool
+	}{{"orders.created", false}, {"orders.created", true}, {"orders.paid", false}} {
+		_, err := js.Publish(ctx, "belfry.v1.event."+p.name, nil)
+		if api := (*jetstream.APIError)(nil); errors.As(err, &api) != p.refused {
+			t.Errorf("%s: %v", p.name, err)
+		}
 	}
 }
 

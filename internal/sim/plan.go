@@ -15,6 +15,7 @@ type plan struct {
 	stalls   bool // nothing breaks, but schedulers stall for a second or two
 	crowded  bool // instances have one slot, and processes freeze when they have received the answer to an offer
 	freezes  bool // in addition to other faults, processes that hold attempts freeze for longer than a heartbeat is valid
+	narrow   bool // dispatchers hold one message of results of each group, so that others go to the overflow
 	capacity int
 	nodes    []nodePlan
 	jobs     []jobPlan
@@ -42,7 +43,7 @@ type step struct {
 func newPlan(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := plan{
-		calm: seed%10 == 0, stalls: seed%10 == 5, crowded: seed%10 == 3, freezes: seed%5 == 2, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
+		calm: seed%10 == 0, stalls: seed%10 == 5, crowded: seed%10 == 3, freezes: seed%5 == 2, narrow: seed%4 == 1, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
 		nodes: []nodePlan{
 			{"s1", schedulerRole, ""}, {"s2", schedulerRole, ""}, {"d1", dispatcherRole, ""}, {"d2", dispatcherRole, ""},
 			{"e1", executorRole, "g"}, {"e2", executorRole, "g"}, {"e3", executorRole, "h"},

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/dispatcher"
+	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/natsinfra"
@@ -284,9 +285,13 @@ func (p *process) runRole(ctx context.Context) {
 		return
 	}
 	defer nc.Close()
+	var bounds intake.Bounds
+	if p.w.plan.narrow {
+		bounds.GroupBytes = 1 // one message
+	}
 	d, err := dispatcher.NewFiring(dispatcher.Config{
 		Stores: dispatcher.Stores{Announce: p.store, Settle: p.store, Offer: p.store, Kill: p.store, Fire: p.store},
-		Conn:   nc, Log: p.w.logger(p.title), Trace: func(point string) {
+		Conn:   nc, Bounds: bounds, Log: p.w.logger(p.title), Trace: func(point string) {
 			p.reach(point)
 			p.awaitThaw()
 		},

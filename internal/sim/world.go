@@ -84,7 +84,7 @@ const (
 func (w *World) awaitQuiet() {
 	quiet := time.Time{}
 	for deadline := time.Now().Add(quietMax); time.Now().Before(deadline); time.Sleep(250 * time.Millisecond) {
-		if w.db.Unfinished() > 0 || w.db.FollowUps() > 0 || w.working.Load() > 0 || w.nats.Stored("BELFRY_RESULTS") > 0 || w.handlers.running() > 0 {
+		if w.db.Unfinished() > 0 || w.db.FollowUps() > 0 || w.working.Load() > 0 || w.nats.Stored("BELFRY_RESULTS")+w.nats.Stored("BELFRY_OVERFLOW") > 0 || w.handlers.running() > 0 {
 			quiet = time.Time{}
 			continue
 		}

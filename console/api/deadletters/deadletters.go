@@ -19,7 +19,7 @@ type API struct {
 
 // Store keeps dead letters in NATS. While NATS is unavailable, every method returns Unavailable.
 type Store interface {
-	DeadLetters(ctx context.Context, kind string, after uint64, limit int) ([]domain.DeadLetter, error)
+	DeadLetters(ctx context.Context, kind, group string, after uint64, limit int) ([]domain.DeadLetter, error)
 	DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, error)
 	// Replay publishes the message again and removes the letter. Conflict: the message cannot be published.
 	Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error)
@@ -30,7 +30,7 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Dead letters"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be processed, oldest first", Needs: account.Admin,
-		Description: "They are kept for 14 days. The list leaves out their data."}, a.list)
+		Description: "They are kept for 14 days, at most 1,000 of each kind and group. The list leaves out their data."}, a.list)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Show a message that could not be processed", Needs: account.Admin}, a.show)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/dead-letters/{seq}/replay", Tag: tag, Summary: "Process a message again", Needs: account.Admin, Status: 202,
 		Description: "Publishes the message again on its original subject, and removes the dead letter. If the message still cannot be processed, it becomes a new dead letter."}, a.replay)
@@ -44,7 +44,8 @@ type LetterPath struct {
 
 type lettersInput struct {
 	rest.List
-	Kind string `query:"kind" enum:"result,log,event,heartbeat"`
+	Kind  string `query:"kind" enum:"result,log,event,heartbeat"`
+	Group string `query:"group" maxLength:"255" pattern:"^[^*> ]*$" patternDescription:"a group, or the name of an event" doc:"Only letters of this group. For events, the name of the event."`
 }
 
 func letterObject(seq uint64) string { return "dead-letter/" + strconv.FormatUint(seq, 10) }
@@ -54,7 +55,7 @@ func (a *API) list(ctx context.Context, _ auth.Identity, in *lettersInput) (*res
 	if err != nil {
 		return nil, err
 	}
-	letters, err := a.Store.DeadLetters(ctx, in.Kind, uint64(after), in.Limit+1)
+	letters, err := a.Store.DeadLetters(ctx, in.Kind, in.Group, uint64(after), in.Limit+1)
 	if err != nil {
 		return nil, err
 	}

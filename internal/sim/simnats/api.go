@@ -3,6 +3,7 @@ package simnats
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,7 +32,7 @@ func (s *Server) api(m msg) {
 	case strings.HasPrefix(op, "STREAM.CREATE.") || strings.HasPrefix(op, "STREAM.UPDATE."):
 		answer, fault = s.makeStream(t[2], m.data, t[1] == "CREATE")
 	case strings.HasPrefix(op, "STREAM.INFO."):
-		answer, fault = s.streamInfo(t[2])
+		answer, fault = s.subjects(t[2], m.data)
 	case strings.HasPrefix(op, "STREAM.MSG.GET."):
 		answer, fault = s.message(t[3], m.data)
 	case strings.HasPrefix(op, "CONSUMER.CREATE."):
@@ -94,18 +95,47 @@ func (s *Server) streamInfo(name string) (any, *apiError) {
 	}, nil
 }
 
+// subjects returns the information about a stream, with the number of messages on each subject that the request asks for.
+func (s *Server) subjects(name string, request []byte) (any, *apiError) {
+	var r struct {
+		Filter string `json:"subjects_filter"`
+	}
+	if len(request) > 0 && json.Unmarshal(request, &r) != nil {
+		return nil, errBadRequest
+	}
+	answer, fault := s.streamInfo(name)
+	if fault != nil || r.Filter == "" {
+		return answer, fault
+	}
+	count := make(map[string]int)
+	for i := range s.streams[name].msgs {
+		if subject := s.streams[name].msgs[i].subject; matches(strings.Split(r.Filter, "."), subject) {
+			count[subject]++
+		}
+	}
+	info := answer.(map[string]any)
+	info["state"].(map[string]any)["subjects"] = count
+	info["total"], info["offset"], info["limit"] = len(count), 0, 100_000
+	return info, nil
+}
+
 func (s *Server) message(name string, request []byte) (any, *apiError) {
 	var r struct {
 		Last string `json:"last_by_subj"`
+		Next string `json:"next_by_subj"`
+		Seq  uint64 `json:"seq"`
 	}
 	st := s.streams[name]
 	switch {
 	case st == nil:
 		return nil, errStreamNotFound
-	case json.Unmarshal(request, &r) != nil || r.Last == "":
+	case json.Unmarshal(request, &r) != nil || (r.Last == "" && r.Next == ""):
 		return nil, errBadRequest
 	}
 	m, ok := st.latest(r.Last)
+	if r.Next != "" {
+		m, ok = st.following(r.Next, r.Seq)
+	}
 	if !ok {
 		return nil, errNoMessage
 	}
@@ -178,14 +208,23 @@ func (s *Server) pull(stream, name string, m msg) {
 		Bytes   int           `json:"max_bytes"`
 		Expires time.Duration `json:"expires"`
 		Every   time.Duration `json:"idle_heartbeat"`
+		NoWait  bool          `json:"no_wait"`
 	}
 	if err := json.Unmarshal(m.data, &r); err != nil {
 		panic(fmt.Sprintf("simnats: pull request %s: %v", m.data, err))
 	}
 	c := st.consumers[name]
 	now := time.Now()
-	c.pulls = append(c.pulls, &pull{
-		reply: m.reply, left: max(r.Batch, 1), bytes: r.Bytes, expires: now.Add(r.Expires), every: r.Every, beat: now,
-	})
+	p := &pull{reply: m.reply, left: max(r.Batch, 1), bytes: r.Bytes, expires: now.Add(r.Expires), every: r.Every, beat: now}
+	if r.NoWait {
+		p.expires = now.Add(sweepEvery)
+	}
+	c.pulls = append(c.pulls, p)
 	c.flow()
+	if i := slices.Index(c.pulls, p); r.NoWait && i >= 0 {
+		c.pulls = slices.Delete(c.pulls, i, i+1)
+		if p.left > 0 {
+			s.send(msg{subject: m.reply, header: []byte("NATS/1.0 404 No Messages\r\n\r\n"), from: "nats"})
+		}
+	}
 }

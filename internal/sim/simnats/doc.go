@@ -3,7 +3,7 @@
 //
 // It implements the part of the protocol that Belfry uses: core publish, subscribe, requests with headers and "no responders";
 // streams with one retention by subject, age and work queue; conditional publishes; durable pull consumers with explicit
-// acknowledgement; and ephemeral push consumers, which watches of a key-value bucket use. It has no authentication, no clusters and
+// acknowledgement and a filter; and ephemeral push consumers, which watches of a key-value bucket use. It has no authentication, no clusters and
 // no limits. Tests with the real server cover them.
 //
 // # Faults

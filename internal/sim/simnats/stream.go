@@ -63,6 +63,16 @@ func (st *stream) latest(subject string) (stored, bool) {
 	return stored{}, false
 }
 
+// following returns the first message on a subject with at least the given sequence.
+func (st *stream) following(subject string, seq uint64) (stored, bool) {
+	for i, _ := st.find(seq); i < len(st.msgs); i++ {
+		if st.msgs[i].subject == subject {
+			return st.msgs[i], true
+		}
+	}
+	return stored{}, false
+}
+
 // publish stores a message and returns the acknowledgement.
 func (st *stream) publish(m msg) []byte {
 	if expected, ok := header(m.header, "Nats-Expected-Last-Subject-Sequence"); ok {

@@ -1,0 +1,55 @@
+package logs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/belfryhq/belfry/dispatcher/intake"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
+)
+
+// drop replaces the lines of messages by lines that say how many were dropped, because their group exceeds its share.
+func (c *Consumer) drop(ctx context.Context, msgs []*intake.Message) {
+	c.fair.Count(msgs[0].Group, intake.Dropped, len(msgs))
+	c.process(ctx, msgs, c.marked)
+}
+
+// shed drops the lines of a message without a trace in the log, because there is no room to note it.
+func (c *Consumer) shed(m *intake.Message) {
+	c.fair.Count(m.Group, intake.Dropped, 1)
+	_ = m.Ack() // if this fails, the message comes again
+}
+
+// maxMarked is how many lines one line replaces at most. A reader of logs relies on it that no chunk spans more.
+const maxMarked = 10 * wire.MaxLogLines
+
+// marked returns chunks with one line for consecutive lines of an attempt. A chunk spans the numbers of the lines that it
+// replaces, so that a reader finds no gap, and finds the end of the log.
+func (c *Consumer) marked(all []runLines) []engine.LogChunk {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b runLines) int {
+		return cmp.Or(slices.Compare(a.run[:], b.run[:]), a.Attempt-b.Attempt, cmp.Compare(a.Lines[0].N, b.Lines[0].N))
+	})
+	var chunks []engine.LogChunk
+	for i := 0; i < len(all); {
+		first := all[i].Lines[0]
+		last := all[i].Lines[len(all[i].Lines)-1].N
+		run, attempt := all[i].run, all[i].Attempt
+		for i++; i < len(all) && all[i].run == run && all[i].Attempt == attempt && all[i].Lines[0].N <= last+1; i++ {
+			to := max(last, all[i].Lines[len(all[i].Lines)-1].N)
+			if to-first.N >= maxMarked {
+				break
+			}
+			last = to
+		}
+		text := fmt.Sprintf("%d lines dropped: the group exceeded its log share", last-first.N+1)
+		chunks = append(chunks, engine.LogChunk{RunID: run, Attempt: attempt, First: first.N, Last: last, Lines: c.Encode([]domain.LogLine{
+			{N: first.N, At: domain.At(first.At.Time), Level: "warn", Attempt: attempt, Text: text},
+		})})
+	}
+	return chunks
+}

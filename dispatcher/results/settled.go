@@ -1,0 +1,121 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// checks holds what is known about the groups for which AllSettled was called.
+type checks struct {
+	mu sync.Mutex
+	of map[string]*checksOf
+}
+
+// checksOf is the checks of one group. Callers that arrive while a check is in progress share the next one, because a check counts
+// only for those that called before it began. A group with hundreds of dead instances thus costs two checks at a time.
+type checksOf struct {
+	running, next *check
+	behind        bool // the last check found unsettled results
+}
+
+type check struct {
+	done    chan struct{}
+	settled bool
+	err     error
+}
+
+// AllSettled reports whether the results of a group that the streams hold now are settled. It waits for about two seconds, unless
+// the last call for this group waited in vain. Dispatchers acknowledge a result after its commit, so a result that is no longer in
+// a work queue is settled. The exception are results that were acknowledged without being settled because their group exceeded its
+// share (docs/limits.md).
+func (c *Consumer) AllSettled(ctx context.Context, group string) (bool, error) {
+	c.checks.mu.Lock()
+	g := c.checks.of[group]
+	if g == nil {
+		g = &checksOf{}
+		c.checks.of[group] = g
+	}
+	if own := g.next; own != nil {
+		c.checks.mu.Unlock()
+		return own.wait(ctx)
+	}
+	own, before := &check{done: make(chan struct{})}, g.running
+	if before != nil {
+		g.next = own
+	} else {
+		g.running = own
+	}
+	c.checks.mu.Unlock()
+	if before != nil {
+		<-before.done // it ends with the context of its caller, within seconds
+		c.checks.mu.Lock()
+		g.running, g.next = own, nil
+		c.checks.mu.Unlock()
+	}
+	tries := settleTries
+	if g.behind { // only the running check uses it
+		tries = 1
+	}
+	own.settled, own.err = c.allSettled(ctx, group, tries)
+	g.behind = own.err == nil && !own.settled
+	c.checks.mu.Lock()
+	switch {
+	case g.next != nil: // its leader goes on
+	case g.behind:
+		g.running = nil
+	default:
+		delete(c.checks.of, group)
+	}
+	c.checks.mu.Unlock()
+	close(own.done)
+	return own.settled, own.err
+}
+
+func (k *check) wait(ctx context.Context) (bool, error) {
+	select {
+	case <-k.done:
+		return k.settled, k.err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+const (
+	settleTries = 20
+	settlePause = 100 * time.Millisecond
+)
+
+// allSettled waits until the results of a group that the streams hold now are settled. A result moves from the stream of results
+// to the overflow: it is stored there before it is acknowledged here. So the overflow is read after the stream of results.
+func (c *Consumer) allSettled(ctx context.Context, group string, tries int) (bool, error) {
+	for _, s := range []struct{ stream, subject string }{
+		{wire.StreamResults, wire.ResultSubject(group)},
+		{wire.StreamOverflow, wire.OverflowSubject(group)},
+	} {
+		stream, err := c.JetStream.Stream(ctx, s.stream)
+		if err != nil {
+			return false, err
+		}
+		last := stream.CachedInfo().State.LastSeq
+		for ; ; tries-- {
+			first, err := stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.subject))
+			if errors.Is(err, jetstream.ErrMsgNotFound) || (err == nil && first.Sequence > last) {
+				break
+			}
+			if err != nil {
+				return false, err
+			}
+			if tries <= 1 || !lifecycle.Pause(ctx, settlePause) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
