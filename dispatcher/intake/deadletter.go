@@ -84,7 +84,7 @@ func (d *DeadLetters) setAside(ctx context.Context, kind string, letter wire.Dea
 	name := nameOf(kind, letter.Subject)
 	if allowed, _ := d.limits.allow(kind + " " + name); !allowed {
 		d.stored.WithLabelValues(kind).Inc()
-		d.dropped.WithLabelValues(kind, name).Inc()
+		d.dropped.WithLabelValues(kind, groupOf(kind, name)).Inc()
 		return nil
 	}
 	why := reason.Error()
@@ -119,10 +119,18 @@ func (d *DeadLetters) setAside(ctx context.Context, kind string, letter wire.Dea
 
 // warn logs a warning, but not for each of many messages of the same kind and group. The count includes those without a warning.
 func (d *DeadLetters) warn(ctx context.Context, failure, kind, subject, why string) {
-	name := nameOf(kind, subject)
-	if allowed, skipped := d.warnings.allow(failure + " " + kind + " " + name); allowed {
-		d.log.WarnContext(ctx, failure, "kind", kind, "group", name, "subject", subject, "err", why, "count", skipped+1)
+	group := groupOf(kind, nameOf(kind, subject))
+	if allowed, skipped := d.warnings.allow(failure + " " + kind + " " + group); allowed {
+		d.log.WarnContext(ctx, failure, "kind", kind, "group", group, "subject", subject, "err", why, "count", skipped+1)
 	}
+}
+
+// groupOf returns the group for metrics and logs. Events have none, and a sender can use any number of names.
+func groupOf(kind, name string) string {
+	if kind == "event" {
+		return ""
+	}
+	return name
 }
 
 // nameOf returns the group of a message, or the name of an event. It is empty if the subject has none.

@@ -44,6 +44,7 @@ type FairConfig struct {
 type Fair struct {
 	cfg     FairConfig
 	metrics *metrics
+	warned  *limits
 	turn    chan struct{} // held by the worker that gathers a batch
 	ready   chan struct{} // capacity 1: messages wait in the queues
 	beyond  chan struct{} // capacity 1: messages wait in excess
@@ -61,7 +62,7 @@ type Fair struct {
 // NewFair returns a Fair.
 func NewFair(cfg FairConfig) *Fair {
 	f := &Fair{
-		cfg: cfg, turn: make(chan struct{}, 1), ready: make(chan struct{}, 1), beyond: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		cfg: cfg, warned: newLimits(warningsPerSecond, 1), turn: make(chan struct{}, 1), ready: make(chan struct{}, 1), beyond: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		closed: make(chan struct{}),
 		queues: newQueues(cfg.Bounds.withDefaults(), share),
 		excess: newQueues(Bounds{GroupBytes: excessGroup, TotalBytes: excessTotal}, maxBatch),
@@ -163,9 +164,14 @@ func (f *Fair) accept(ctx context.Context, msg jetstream.Msg) {
 			return
 		}
 	}
-	for _, m := range f.put(m) {
-		f.cfg.Shed(m)
+	f.mu.Lock()
+	f.behind = m.behind
+	f.mu.Unlock()
+	evicted, ok := f.put(m)
+	if !ok {
+		evicted = append(evicted, m)
 	}
+	f.divert(evicted)
 }
 
 func message(msg jetstream.Msg) (*Message, error) {
@@ -174,9 +180,24 @@ func message(msg jetstream.Msg) (*Message, error) {
 		return nil, err
 	}
 	return &Message{
-		Msg: msg, Group: wire.GroupOfSubject(msg.Subject()), size: max(len(msg.Data()), leastLen), touched: time.Now(), behind: meta.NumPending,
+		Msg: msg, Group: wire.GroupOfSubject(msg.Subject()), size: sizeOf(msg), touched: time.Now(), behind: meta.NumPending,
 		id: messageID{meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()},
 	}, nil
+}
+
+// headerBytes is about what a header costs in memory, in addition to its text.
+const headerBytes = 128
+
+// sizeOf returns what a message costs in memory. Nothing here uses headers, but an executor may send many.
+func sizeOf(msg jetstream.Msg) int {
+	size := len(msg.Data())
+	for name, values := range msg.Headers() {
+		size += headerBytes + len(name)
+		for _, v := range values {
+			size += headerBytes + len(v)
+		}
+	}
+	return max(size, leastLen)
 }
 
 // mustWait reports whether Postgres is unavailable and there is no room for a message.
@@ -186,73 +207,68 @@ func (f *Fair) mustWait(m *Message) bool {
 	return f.away && f.queues.held[m.id] == nil && (!f.queues.fits(m) || f.queues.full(m))
 }
 
-// put puts a message into its queue and returns the messages for which there is no room anywhere.
-func (f *Fair) put(m *Message) (shed []*Message) {
+// put puts a message into its queue. If the process is full, messages of the group that holds most make room, and are returned. It
+// reports false if the group of the message exceeds its share.
+func (f *Fair) put(m *Message) (evicted []*Message, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.behind = m.behind
 	if f.queues.replace(m) || f.excess.replace(m) {
-		return nil
+		return nil, true
 	}
-	beyond := func(m *Message) {
-		if f.excess.fits(m) && !f.excess.full(m) {
-			f.excess.push(m)
-			notify(f.beyond)
-			return
-		}
-		shed = append(shed, m)
+	if !f.queues.fits(m) {
+		return nil, false
 	}
-	fits := f.queues.fits(m)
-	for fits && f.queues.full(m) {
+	for f.queues.full(m) {
 		out := f.queues.evict(m)
 		if out == nil {
-			fits = false
-			break
+			return evicted, false
 		}
-		beyond(out)
-	}
-	if !fits {
-		beyond(m)
-		return shed
+		evicted = append(evicted, out)
 	}
 	f.queues.push(m)
 	if f.queues.waiting == 1 || f.queues.waiting >= f.cfg.Limit {
 		notify(f.ready)
 	}
-	return shed
+	return evicted, true
 }
 
-// Add adds a message of a group from elsewhere. If there is no room for it, it is delivered again later.
+// divert puts messages into the excess, and sheds those for which there is no room.
+func (f *Fair) divert(msgs []*Message) {
+	var shed []*Message
+	f.mu.Lock()
+	for _, m := range msgs {
+		if !f.excess.fits(m) || f.excess.full(m) {
+			shed = append(shed, m)
+			continue
+		}
+		f.excess.push(m)
+		notify(f.beyond)
+	}
+	f.mu.Unlock()
+	for _, m := range shed {
+		f.cfg.Shed(m)
+	}
+}
+
+// Add adds a message of a group from elsewhere. If the group has no room, the message is delivered again later.
 func (f *Fair) Add(msg jetstream.Msg) {
 	m, err := message(msg)
 	if err != nil {
 		_ = msg.Term()
 		return
 	}
-	if !f.add(m) {
+	evicted, ok := f.put(m)
+	f.divert(evicted)
+	if !ok {
 		_ = m.NakWithDelay(againAfter)
 	}
 }
 
-func (f *Fair) add(m *Message) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.queues.replace(m) {
-		return true
-	}
-	if !f.queues.fits(m) || f.queues.full(m) {
-		return false
-	}
-	f.queues.push(m)
-	notify(f.ready)
-	return true
-}
-
-// HasRoom reports whether a group uses less than half of its bound, and the process less than half of its own.
+// HasRoom reports whether a group uses less than half of its bound. What other groups use does not matter, because they make room.
 func (f *Fair) HasRoom(group string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return 2*f.queues.bytesOf(group) < f.queues.bounds.GroupBytes && 2*f.queues.bytes < f.queues.bounds.TotalBytes
+	return 2*f.queues.bytesOf(group) < f.queues.bounds.GroupBytes
 }
 
 // Away tells the Fair whether Postgres is unavailable. While it is, a full queue stops the fetcher.

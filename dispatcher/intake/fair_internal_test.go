@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,6 +24,7 @@ type fake struct {
 	jetstream.Msg
 	group     string
 	data      []byte
+	headers   nats.Header
 	sequence  uint64
 	delivered uint64
 	answers   *answers
@@ -32,6 +34,7 @@ type answers struct{ acks, naks, extensions int }
 
 func (m *fake) Subject() string                  { return wire.ResultSubject(m.group) }
 func (m *fake) Data() []byte                     { return m.data }
+func (m *fake) Headers() nats.Header             { return m.headers }
 func (m *fake) Ack() error                       { m.answers.acks++; return nil }
 func (m *fake) Nak() error                       { m.answers.naks++; return nil }
 func (m *fake) NakWithDelay(time.Duration) error { m.answers.naks++; return nil }
@@ -192,6 +195,17 @@ func TestSmallMessagesCount(t *testing.T) {
 	})
 }
 
+// Headers take memory too, each of them more than its text.
+func TestHeadersCount(t *testing.T) {
+	m := &fake{group: "a", headers: nats.Header{}}
+	for i := range 100 {
+		m.headers[fmt.Sprint(i)] = []string{"", strings.Repeat("x", 1000)}
+	}
+	if n := sizeOf(m); n < 100*1000+100*3*headerBytes {
+		t.Errorf("it counts %d bytes", n)
+	}
+}
+
 // While Postgres is unavailable, a full queue stops the fetcher, and nothing is shed.
 func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -240,13 +254,24 @@ func TestAdd(t *testing.T) {
 		}
 		one, two, three := m(1), m(2), m(3)
 		f.Add(one)
-		if f.HasRoom("a") || !f.HasRoom("b") {
+		if f.HasRoom("a") || !f.HasRoom("d") {
 			t.Error("half of the bound is in use")
 		}
 		f.Add(two)
 		f.Add(three)
 		if one.answers.naks+two.answers.naks != 0 || three.answers.naks != 1 || f.queues.waiting != 2 {
 			t.Errorf("%d wait", f.queues.waiting)
+		}
+		// If the process is full, the group that holds most makes room.
+		f = newBench(Bounds{TotalBytes: 2 * leastLen})
+		for n := range uint64(2) {
+			f.Add(&fake{group: "b", sequence: 10 + n, answers: &answers{}})
+		}
+		if one = m(1); !f.HasRoom("a") {
+			t.Error("an empty group has no room")
+		}
+		if f.Add(one); one.answers.naks != 0 || f.queues.bytesOf("a") != leastLen || f.queues.bytes != 2*leastLen || f.excess.waiting != 1 {
+			t.Errorf("%d bytes, %d in excess", f.queues.bytes, f.excess.waiting)
 		}
 	})
 }

@@ -45,7 +45,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Count counts messages of a group that exceeded its share.
+// Count counts messages of a group that exceeded its share, and warns now and then.
 func (f *Fair) Count(group string, outcome Outcome, messages int) {
 	f.metrics.excess.WithLabelValues(group, string(outcome)).Add(float64(messages))
+	if ok, _ := f.warned.allow(group + " " + string(outcome)); ok {
+		f.cfg.Log.Warn("a group exceeds its share of the dispatcher's memory, other groups are not affected", "kind", f.cfg.Kind, "group", group, "outcome", outcome)
+	}
 }

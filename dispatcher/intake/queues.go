@@ -158,7 +158,7 @@ func (q *queues) push(m *Message) {
 	q.waiting++
 }
 
-func cost(m *Message) int { return len(m.Data()) + baseCost }
+func cost(m *Message) int { return m.size + baseCost }
 
 // take returns the next messages: at most limit, and at most maxBatch bytes unless the first message is larger. With one, all of
 // them are of one group. The messages stay held until release.

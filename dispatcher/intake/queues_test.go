@@ -55,7 +55,7 @@ func TestTakeInTurns(t *testing.T) {
 	for range 18 {
 		order += groupsOf(q.take(enough, false)) + " "
 	}
-	if order != "bbbbbbbbbbbbbbbc bbbbbbbbbbbbbbbb bbbbbbbbb a a a a a a a a a a a a a a a " {
+	if order != "bbbbbbbbbbbbbbc bbbbbbbbbbbbbb bbbbbbbbbbbb a a a a a a a a a a a a a a a " {
 		t.Errorf("the next batches are %q", order)
 	}
 	// A limit interrupts a visit; the next batch continues it.
@@ -68,7 +68,7 @@ func TestTakeInTurns(t *testing.T) {
 	for range 10 {
 		got += groupsOf(q.take(4, false))
 	}
-	if got != "aaaaaaaaaaaaaaabbbbbbbbbbbbbbbaaaaabbbbb" {
+	if got != "aaaaaaaaaaaaaabbbbbbbbbbbbbbaaaaaabbbbbb" {
 		t.Errorf("in small batches: %q", got)
 	}
 }
