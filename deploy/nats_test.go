@@ -365,7 +365,8 @@ func (w *world) keepsGroupsApart(admin *client.Client, token string) {
 	}
 	for name, address := range w.clients {
 		refusals := make(chan error, 8)
-		nc, err := nats.Connect("nats://"+address, nats.Timeout(patience), nats.Token(token), nats.CustomInboxPrefix(natsauth.InboxPrefix("default")),
+		nc, err := nats.Connect("nats://"+address, nats.Timeout(patience), nats.Token(token), nats.Name(natsauth.ClientName("default", "raw")),
+			nats.CustomInboxPrefix(natsauth.InboxPrefix("default")),
 			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refusals <- err }))
 		if err != nil {
 			w.t.Fatalf("%s: %v", name, err)

@@ -40,6 +40,11 @@ type Config struct {
 	Conn     *nats.Conn // without a reconnect buffer: an offer is sent now or not at all
 	Log      *slog.Logger
 	Registry prometheus.Registerer
+	// Limits are the limits of groups; nil: the defaults apply to all.
+	Limits roster.Limits
+	// Closed is called when a group has more instances than its limit, with the names of those that were removed. May be
+	// nil.
+	Closed func(group string, instances []string)
 	// LostAfter is the time from an instance's death within which its attempts are declared lost. Values below 15 s count as
 	// 15 s.
 	LostAfter time.Duration
@@ -102,7 +107,7 @@ func (f *Firing) release(ctx context.Context, runs []engine.Due) { f.firer.Relea
 // Watch keeps the roster and the state of the connection, on which the other methods rely. It blocks until ctx ends and the
 // answers to all offers are processed.
 func (f *Firing) Watch(ctx context.Context) error {
-	lifecycle.Together(ctx, f.watchRoster, f.malformedLoop, f.peers.Run, f.firer.Run)
+	lifecycle.Together(ctx, f.watchRoster, f.keepLimits, f.malformedLoop, f.peers.Run, f.firer.Run)
 	f.sender.Wait()
 	return nil
 }
@@ -110,6 +115,12 @@ func (f *Firing) Watch(ctx context.Context) error {
 func (f *Firing) watchRoster(ctx context.Context) {
 	if err := f.roster.Run(ctx); err != nil {
 		f.cfg.Log.ErrorContext(ctx, "the roster ended, this process sees no instances", "err", err)
+	}
+}
+
+func (f *Firing) keepLimits(ctx context.Context) {
+	if f.cfg.Limits != nil {
+		f.roster.KeepLimits(ctx, f.cfg.Limits)
 	}
 }
 
@@ -143,6 +154,9 @@ func (f *Firing) Kill(ctx context.Context, id domain.RunID, by string) error {
 
 // Instances lists the live instances of a group, or of all groups if group is empty.
 func (f *Firing) Instances(group string) []domain.Instance { return f.roster.Instances(group) }
+
+// Alive reports whether an instance is alive and within the limit of its group.
+func (f *Firing) Alive(group, instance string) bool { return f.roster.Belongs(group, instance) }
 
 // Drain asks an instance to take no more runs: see peer.Peers.
 func (f *Firing) Drain(ctx context.Context, group, instance string) error {

@@ -6,6 +6,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/assign"
 	"github.com/belfryhq/belfry/dispatcher/reconcile"
 	"github.com/belfryhq/belfry/dispatcher/results"
+	"github.com/belfryhq/belfry/dispatcher/roster"
 	"github.com/belfryhq/belfry/dispatcher/verdict"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
@@ -25,12 +26,14 @@ type Role struct {
 	judge      *verdict.Judge
 	reconciler *reconcile.Reconciler
 	upkeep     upkeep
+	guard      *roster.Guard
 }
 
 // NewRole adds the work of the dispatcher role to a process that fires.
 func NewRole(f *Firing, stores RoleStores) *Role {
 	cfg := f.cfg
 	r := &Role{upkeep: upkeep{stores.Upkeep, cfg.Log}}
+	r.guard = roster.NewGuard(roster.GuardConfig{Roster: f.roster, JetStream: f.js, Closed: cfg.Closed, Log: cfg.Log, Registry: cfg.Registry})
 	r.results = results.New(results.Config{
 		JetStream: f.js, Conn: cfg.Conn, Peers: f.peers, Roster: f.roster, Recorder: f.recorder, Letters: f.letters,
 		Log: cfg.Log, Registry: cfg.Registry, Release: f.release, Bounds: cfg.Bounds,
@@ -52,6 +55,6 @@ func NewRole(f *Firing, stores RoleStores) *Role {
 
 // Run does the work of the role. Firing.Watch has to run too. It blocks until ctx ends and the work under way is done.
 func (r *Role) Run(ctx context.Context) error {
-	lifecycle.Together(ctx, r.results.Run, r.assigner.Run, r.judge.Run, r.reconciler.Run, r.upkeep.daysLoop, r.upkeep.vacuumLoop)
+	lifecycle.Together(ctx, r.results.Run, r.assigner.Run, r.judge.Run, r.reconciler.Run, r.guard.Run, r.upkeep.daysLoop, r.upkeep.vacuumLoop)
 	return nil
 }

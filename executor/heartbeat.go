@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,6 +13,9 @@ import (
 
 // takenEvery is how often the executor logs that another process holds this instance's name.
 const takenEvery = 10 * time.Second
+
+// errLargeBeat means that the heartbeat is larger than wire.MaxHeartbeat. It names all handlers and labels.
+var errLargeBeat = errors.New("the heartbeat is too large")
 
 // beat sends heartbeats until ctx is done.
 func (l *link) beat(ctx context.Context) {
@@ -30,6 +34,10 @@ func (l *link) beat(ctx context.Context) {
 				told = time.Now()
 				l.log.Error("another process of this group uses the name of this instance, no attempt starts here until that process "+
 					"has ended: give each process its own name by Config.Instance, or --instance of belfry executor", "err", err)
+			}
+		case errors.Is(err, errLargeBeat):
+			if healthy {
+				l.log.Error("this instance has too many handlers or labels for a heartbeat, it gets no runs: divide the handlers among several groups", "err", err)
 			}
 		case err != nil && healthy:
 			l.log.Warn("a heartbeat was not confirmed, retrying (no attempt starts after 10 s without one)", "err", err)
@@ -53,7 +61,11 @@ func (l *link) sendBeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	beat, sent := l.engine.nextBeat()
-	if err := l.write(ctx, sent, wire.Encode(l.heartbeat(beat))); err != nil {
+	data := wire.Encode(l.heartbeat(beat))
+	if len(data) > wire.MaxHeartbeat {
+		return fmt.Errorf("%w: %d bytes, at most %d are taken", errLargeBeat, len(data), wire.MaxHeartbeat)
+	}
+	if err := l.write(ctx, sent, data); err != nil {
 		return err
 	}
 	// The connection keeps the order of messages. Messages that the server sent before this confirmation are therefore

@@ -59,6 +59,20 @@ func newShelvedBoot(t *testing.T, s *shelf) *boot {
 	return b
 }
 
+// A heartbeat that dispatchers would remove is not sent, and the error says why.
+func TestLargeHeartbeat(t *testing.T) {
+	var bucket shelf
+	b := newShelvedBoot(t, &bucket)
+	must(t, b.link.sendBeat(t.Context()))
+	for i := range 150 {
+		b.link.names = append(b.link.names, fmt.Sprintf("%0128d", i))
+	}
+	seq := bucket.seq
+	if err := b.link.sendBeat(t.Context()); !errors.Is(err, errLargeBeat) || bucket.seq != seq {
+		t.Errorf("got %v, message %d, want %v and none after %d", err, bucket.seq, errLargeBeat, seq)
+	}
+}
+
 // TestNameIsHeldByOneBoot has two boots send heartbeats under one name. TestTakenName in internal/sdktest does this
 // with a real server.
 func TestNameIsHeldByOneBoot(t *testing.T) {

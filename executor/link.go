@@ -94,7 +94,7 @@ func (l *link) connect(ctx context.Context) bool {
 func (l *link) options() []nats.Option {
 	opts := append([]nats.Option{nats.Token(l.config.Token)}, l.config.NATSOptions...)
 	return append(opts,
-		nats.Name("belfry executor "+l.config.Group+"."+l.engine.instance),
+		nats.Name(l.config.Group+"."+l.engine.instance),
 		nats.CustomInboxPrefix("_INBOX_"+l.config.Group),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestLogIn(t *testing.T) {
@@ -224,15 +225,42 @@ func TestGroups(t *testing.T) {
 	w := newWorld(t)
 	made := w.must(201, "POST", "/api/v1/groups", `{"name":"batch","description":"nightly work"}`)
 	token := made.field("token").(string)
-	if name, err := w.groups.GroupOfToken(t.Context(), token); err != nil || name != "batch" {
+	if name, _, err := w.groups.GroupOfToken(t.Context(), token); err != nil || name != "batch" {
 		t.Errorf("the token is of %q, %v", name, err)
 	}
 	next := w.must(200, "POST", "/api/v1/groups/batch/token", "").field("token").(string)
-	if _, err := w.groups.GroupOfToken(t.Context(), token); err == nil {
+	if _, _, err := w.groups.GroupOfToken(t.Context(), token); err == nil {
 		t.Error("the old token still works")
 	}
-	if name, err := w.groups.GroupOfToken(t.Context(), next); err != nil || name != "batch" {
+	if name, _, err := w.groups.GroupOfToken(t.Context(), next); err != nil || name != "batch" {
 		t.Errorf("the new token is of %q, %v", name, err)
+	}
+	third := w.must(200, "POST", "/api/v1/groups/batch/token", `{"overlap":"24h"}`)
+	until, err := time.Parse(time.RFC3339, third.field("previous_token_until").(string))
+	if err != nil || time.Until(until) > 24*time.Hour+time.Minute || time.Until(until) < 23*time.Hour {
+		t.Errorf("the old token is valid until %v, %v", until, err)
+	}
+	for _, token := range []string{next, third.field("token").(string)} {
+		if name, _, err := w.groups.GroupOfToken(t.Context(), token); err != nil || name != "batch" {
+			t.Errorf("during the overlap, a token is of %q, %v", name, err)
+		}
+	}
+	if a := w.must(200, "GET", "/api/v1/groups/batch", ""); a.field("previous_token_until") != third.field("previous_token_until") {
+		t.Errorf("the group shows %v", a.field("previous_token_until"))
+	}
+	for _, overlap := range []string{"168h0m1s", "-1s", "1 day"} {
+		if a := w.do(w.admin, "POST", "/api/v1/groups/batch/token", `{"overlap":"`+overlap+`"}`); a.status != 422 {
+			t.Errorf("overlap %s: %d", overlap, a.status)
+		}
+	}
+	if _, _, err := w.groups.GroupOfToken(t.Context(), next); err != nil {
+		t.Errorf("after refused replacements: %v", err)
+	}
+	if a := w.must(200, "POST", "/api/v1/groups/batch/token", "{}"); a.field("previous_token_until") != nil {
+		t.Errorf("without an overlap: %s", a.body)
+	}
+	if _, _, err := w.groups.GroupOfToken(t.Context(), next); err == nil {
+		t.Error("the old token of an overlap outlives a replacement without one")
 	}
 	w.job(simpleJob)
 	w.rows([]row{

@@ -283,7 +283,7 @@ func TestEventTokens(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"shop": true, "till": false, "other": false} {
 		made := map[string]answer{"shop": all, "till": some, "other": other}[name]
-		id, err := w.accounts.Tokens.SenderOfToken(t.Context(), made.field("token").(string))
+		id, _, err := w.accounts.Tokens.SenderOfToken(t.Context(), made.field("token").(string))
 		if (err == nil) != want || want && float64(id) != made.field("id") {
 			t.Errorf("%s may log in to NATS: %t, %v", name, err == nil, err)
 		}

@@ -34,18 +34,23 @@ type Roster struct {
 	log  *slog.Logger
 	wake chan struct{} // capacity 1: an instance joined or has more room
 	redo chan struct{} // capacity 1: restart the watch
+	news chan struct{} // capacity 1: a group has its first instance
 
 	malformed chan Malformed
 	reported  map[string]time.Time // when each key's malformed value was last reported; used only by Run
+	reports   map[string]int       // number of values reported of each group since reportsAt; used only by Run
+	reportsAt time.Time
 
-	mu        sync.Mutex // guards the fields below
-	instances map[key]*instance
-	voices    map[key]*voices
-	since     time.Time // when the watch had received all values; zero without a complete watch
-	gap       time.Time // every heartbeat since then was received; zero before the first watch
-	seq       uint64    // stream sequence of the last message that the watch received
-	heardUpTo uint64    // the same, kept after the watch has ended
-	initial   uint64    // the highest sequence among the initial values of the watch
+	mu         sync.Mutex // guards the fields below
+	instances  map[key]*instance
+	voices     map[key]*voices
+	population population
+	most       map[string]int // max_instances of groups that are known
+	since      time.Time      // when the watch had received all values; zero without a complete watch
+	gap        time.Time      // every heartbeat since then was received; zero before the first watch
+	seq        uint64         // stream sequence of the last message that the watch received
+	heardUpTo  uint64         // the same, kept after the watch has ended
+	initial    uint64         // the highest sequence among the initial values of the watch
 }
 
 // Malformed is a value in the bucket that is not a heartbeat.
@@ -59,6 +64,7 @@ type Malformed struct {
 const (
 	reportAgain = 10 * time.Minute
 	reportedMax = 1000 // keys
+	reportsMax  = 100  // of one group in reportAgain, so that it does not fill the dead letters of all
 )
 
 type key struct{ group, name string }
@@ -74,9 +80,11 @@ type instance struct {
 // New returns an empty roster.
 func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 	return &Roster{
-		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1), instances: make(map[key]*instance),
-		voices:    make(map[key]*voices),
-		malformed: make(chan Malformed, 16), reported: make(map[string]time.Time),
+		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), instances: make(map[key]*instance),
+		voices:     make(map[key]*voices),
+		population: population{groups: make(map[string]map[string]*resident)},
+		malformed:  make(chan Malformed, 16), reported: make(map[string]time.Time), reports: make(map[string]int),
 	}
 }
 
@@ -162,12 +170,13 @@ func (r *Roster) Since() time.Time {
 }
 
 func (r *Roster) beat(k string, value []byte, seq uint64) {
+	if len(value) > wire.MaxHeartbeat {
+		r.reject(k, value, seq) // not a dead letter: it would only take room there
+		return
+	}
 	b, err := heartbeat(k, value)
 	if err != nil {
-		group, name, _ := wire.SplitInstanceKey(k)
-		r.mu.Lock()
-		r.received(key{group, name}, "", seq)
-		r.mu.Unlock()
+		r.reject(k, value, seq)
 		r.report(Malformed{k, value, err})
 		return
 	}
@@ -175,6 +184,12 @@ func (r *Roster) beat(k string, value []byte, seq uint64) {
 	load := possible(wire.Load{Capacity: b.Capacity, Running: b.Running, Seq: b.Seq, Draining: b.Draining})
 	r.mu.Lock()
 	r.received(key{group, name}, b.BootID, seq)
+	r.put(key{group, name}, seq, len(value), b.StartedAt.Time)
+	if r.population.exceeds(key{group, name}, r.limit(group), time.Now()) {
+		delete(r.instances, key{group, name})
+		r.mu.Unlock()
+		return
+	}
 	old := r.instances[key{group, name}]
 	if old == nil || old.beat.BootID != b.BootID {
 		r.instances[key{group, name}] = &instance{beat: b, load: load, seen: time.Now()}
@@ -185,6 +200,18 @@ func (r *Roster) beat(k string, value []byte, seq uint64) {
 	old.beat, old.seen = b, time.Now()
 	r.mu.Unlock()
 	r.Load(group, name, b.BootID, load)
+}
+
+// reject records a value that is not used as a heartbeat.
+func (r *Roster) reject(k string, value []byte, seq uint64) {
+	group, name, ok := wire.SplitInstanceKey(k)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.received(key{group, name}, "", seq)
+	// The guard purges by the name, so a name with a wildcard must not get there.
+	if ok && wire.ValidInstance(name) && domain.ValidGroupName(group) {
+		r.put(key{group, name}, seq, len(value), time.Time{})
+	}
 }
 
 // heartbeat decodes and checks a value of the bucket.
@@ -216,9 +243,18 @@ func (r *Roster) report(s Malformed) {
 	if at, ok := r.reported[s.Key]; ok && now.Sub(at) < reportAgain {
 		return
 	}
+	if now.Sub(r.reportsAt) >= reportAgain {
+		clear(r.reports)
+		r.reportsAt = now
+	}
+	group, _, _ := strings.Cut(s.Key, ".")
+	if r.reports[group] >= reportsMax || len(r.reports) >= reportedMax && r.reports[group] == 0 {
+		return
+	}
 	if len(r.reported) >= reportedMax {
 		clear(r.reported)
 	}
+	r.reports[group]++
 	r.reported[s.Key] = now
 	select {
 	case r.malformed <- s:
@@ -233,6 +269,7 @@ func (r *Roster) gone(k string, seq uint64) {
 	r.received(key{group, name}, "", seq)
 	if ok {
 		delete(r.instances, key{group, name})
+		r.population.delete(key{group, name}, seq)
 	}
 }
 
@@ -244,6 +281,7 @@ func (r *Roster) sweep() {
 			delete(r.instances, k)
 		}
 	}
+	r.population.sweep(time.Now())
 	for k, v := range r.voices {
 		if v.old(time.Now()) {
 			delete(r.voices, k)

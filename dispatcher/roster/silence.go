@@ -127,6 +127,7 @@ func (r *Roster) complete(seq uint64) {
 		r.gap = time.Now()
 	}
 	r.since = time.Now()
+	r.population.complete(r.since)
 	r.seq = max(seq, r.initial)
 	r.heardUpTo = r.seq
 }

@@ -295,8 +295,8 @@ class Executor:
         while True:
             nc = Client()
             try:
-                await nc.connect(URL.split(","), token=TOKEN, inbox_prefix=f"_INBOX_{GROUP}", pending_size=0, ping_interval=2,
-                                 max_reconnect_attempts=-1, reconnected_cb=self.connected)
+                await nc.connect(URL.split(","), token=TOKEN, name=f"{GROUP}.{INSTANCE}", inbox_prefix=f"_INBOX_{GROUP}", pending_size=0,
+                                 ping_interval=2, max_reconnect_attempts=-1, reconnected_cb=self.connected)
                 await nc.subscribe(f"belfry.v1.trigger.{GROUP}.{INSTANCE}", cb=self.offers)
                 await nc.subscribe(f"belfry.v1.control.{GROUP}.{INSTANCE}", cb=self.control)
                 await nc.flush(5)

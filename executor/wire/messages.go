@@ -218,6 +218,9 @@ type Heartbeat struct {
 	Draining  bool              `json:"draining"`
 }
 
+// MaxHeartbeat is the maximum size of an encoded heartbeat. Dispatchers remove larger ones.
+const MaxHeartbeat = 16 << 10
+
 // MaxBootID is the maximum length of a boot id, in bytes.
 const MaxBootID = 64
 

@@ -63,14 +63,14 @@ func (s *standalone) demoToken(ctx context.Context) (string, error) {
 	file := filepath.Join(s.c.DataDir, "demo.token")
 	if kept, err := os.ReadFile(file); err == nil {
 		token := strings.TrimSpace(string(kept))
-		if group, err := s.groups.GroupOfToken(ctx, token); err == nil && group == demoGroup {
+		if group, _, err := s.groups.GroupOfToken(ctx, token); err == nil && group == demoGroup {
 			return token, nil
 		}
 	}
 	if err := os.MkdirAll(s.c.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("create --data-dir: %w", err)
 	}
-	token, err := s.groups.RotateGroupToken(ctx, demoGroup)
+	token, err := s.groups.RotateGroupToken(ctx, demoGroup, 0)
 	if err != nil {
 		return "", err
 	}

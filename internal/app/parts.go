@@ -59,6 +59,12 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 	d, err := dispatcher.NewFiring(dispatcher.Config{
 		Stores: dispatcher.Stores{Announce: s, Settle: s, Offer: s, Kill: s, Fire: s},
 		Conn:   nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter, Trace: p.app.Trace,
+		Limits: group.New(s.Pool()),
+		Closed: func(group string, instances []string) {
+			if err := natsauth.AnnounceClosed(nc, group, instances); err != nil {
+				p.log.Warn("cannot announce a group with too many instances, its log-ins are not refused", "group", group, "err", err)
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -154,19 +160,81 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 // presencePeriod is a third of store.Silence.
 const presencePeriod = 2 * time.Second
 
-// addAuth adds the component that authenticates executors by their group's token. With wait, later components start only when it
-// is ready.
-func (p *process) addAuth(nc *nats.Conn, s *store.Store, issuer nkeys.KeyPair, accountName string, wait bool) (*natsauth.Responder, error) {
-	r, err := natsauth.New(natsauth.Config{Verifier: group.New(s.Pool()), Senders: account.New(s.Pool()).Tokens, Issuer: issuer, Account: accountName, Log: p.log})
+// logins are the settings of the authentication of executors by their group's token.
+type logins struct {
+	issuer  nkeys.KeyPair
+	account string
+	system  *nats.Conn // a connection to the system account of NATS; nil: none is configured
+	wait    bool       // whether later components start only when log-ins are answered
+	alive   func(group, instance string) bool
+}
+
+// addAuth adds the components that authenticate executors and end the connections of replaced tokens.
+func (p *process) addAuth(nc *nats.Conn, s *store.Store, l logins) error {
+	groups, senders := group.New(s.Pool()), account.New(s.Pool()).Tokens
+	valid := directory{groups, senders}
+	cfg := natsauth.Config{
+		Verifier: groups, Senders: senders, Limits: groups, Directory: valid, Alive: l.alive,
+		Issuer: l.issuer, Account: l.account, Log: p.log, Registry: p.registry,
+	}
+	if l.system == nil {
+		cfg.Lifetime = natsauth.ShortLifetime
+		p.log.Warn("no system connection to NATS is configured (--nats-system-url), executors log in again every minute")
+	} else {
+		cfg.Sessions = natsauth.NewSessions(natsauth.SessionsConfig{
+			System: l.system, Directory: valid, Account: l.account, Log: p.log, Registry: p.registry,
+		})
+		p.add("NATS connections", cfg.Sessions.Run)
+	}
+	r, err := natsauth.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	part := lifecycle.Component{Name: "executor log-ins", Run: func(ctx context.Context) error { return r.Run(ctx, nc) }}
-	if wait {
+	if l.wait {
 		part.Ready = r.Ready()
 	}
 	p.group.Add(part)
-	return r, nil
+	return nil
+}
+
+// directory knows the valid tokens of groups and of senders of events.
+type directory struct {
+	groups  *group.Store
+	senders *account.Tokens
+}
+
+// TokensOfGroups implements natsauth.Directory.
+func (d directory) TokensOfGroups(ctx context.Context, groups []string) (map[string][][]byte, error) {
+	return d.groups.TokensOfGroups(ctx, groups)
+}
+
+// LiveSenders implements natsauth.Directory.
+func (d directory) LiveSenders(ctx context.Context, ids []int64) ([]int64, error) {
+	return d.senders.LiveSenders(ctx, ids)
+}
+
+// connectSystem connects to the system account of an external NATS. It returns nil if the settings name no user of it.
+func (p *process) connectSystem(name string, c config.NATS) (*nats.Conn, error) {
+	if c.NATSSystemURL == "" {
+		return nil, nil
+	}
+	nc, err := p.connect(name+" (system account)", c.NATSSystemURL.Reveal(), natsTLSOptions(c.NATSTLS)...)
+	if err != nil {
+		return nil, err
+	}
+	p.hold("NATS system connection", func(context.Context) error { nc.Close(); return nil })
+	return nc, nil
+}
+
+// announceTokens returns a function that announces a change of the tokens of a group or of a sender of events, so that the
+// change applies at once to log-ins and to open connections.
+func (p *process) announceTokens(nc *nats.Conn) func(owner string) {
+	return func(owner string) {
+		if err := natsauth.AnnounceChange(nc, owner); err != nil {
+			p.log.Warn("cannot announce a replaced token, its connections end within a minute", "group", owner, "err", err)
+		}
+	}
 }
 
 // readIssuer reads the account seed that signs executors' log-ins. It returns nil if the settings name none: the NATS server then
@@ -190,8 +258,8 @@ type forgettingGroups struct {
 }
 
 // RotateGroupToken replaces a group's token.
-func (g forgettingGroups) RotateGroupToken(ctx context.Context, name string) (string, error) {
-	token, err := g.Store.RotateGroupToken(ctx, name)
+func (g forgettingGroups) RotateGroupToken(ctx context.Context, name string, overlap time.Duration) (string, error) {
+	token, err := g.Store.RotateGroupToken(ctx, name, overlap)
 	if err == nil {
 		g.forget(name)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/handlers"
 	"github.com/belfryhq/belfry/executor/runas"
@@ -119,11 +120,11 @@ func (a *App) runDispatcher(ctx context.Context, c config.Dispatcher) error {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	if err := r.addIssuer(issuer, c.NATS); err != nil {
+	var d *dispatcher.Firing // set below, before anybody logs in
+	if err := r.addIssuer("dispatcher", issuer, c.NATS, func(group, instance string) bool { return d.Alive(group, instance) }); err != nil {
 		return err
 	}
-	d, err := r.addDispatcher(r.store, r.nc, c.LostAfter)
-	if err != nil {
+	if d, err = r.addDispatcher(r.store, r.nc, c.LostAfter); err != nil {
 		return err
 	}
 	if err := r.addSettling(d, r.store, r.nc, c.Keeping, c.Alerts); err != nil {
@@ -134,12 +135,15 @@ func (a *App) runDispatcher(ctx context.Context, c config.Dispatcher) error {
 }
 
 // addIssuer adds the authentication of executors by their group's token if the settings name a seed to sign with.
-func (r *role) addIssuer(issuer nkeys.KeyPair, c config.NATS) error {
+func (r *role) addIssuer(name string, issuer nkeys.KeyPair, c config.NATS, alive func(group, instance string) bool) error {
 	if issuer == nil {
 		return nil
 	}
-	_, err := r.addAuth(r.nc, r.store, issuer, c.NATSAccount, false)
-	return err
+	system, err := r.connectSystem(name, c)
+	if err != nil {
+		return err
+	}
+	return r.addAuth(r.nc, r.store, logins{issuer: issuer, account: c.NATSAccount, system: system, alive: alive})
 }
 
 // Console runs the console role.
@@ -168,14 +172,14 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 	if err := r.ensureAccounts(ctx, ln, accounts.Users, c.AdminPassword); err != nil {
 		return interrupted(ctx, err)
 	}
-	if err := r.addIssuer(issuer, c.NATS); err != nil {
+	var d *dispatcher.Firing // set below, before anybody logs in
+	if err := r.addIssuer("console", issuer, c.NATS, func(group, instance string) bool { return d.Alive(group, instance) }); err != nil {
 		return err
 	}
-	d, err := r.addDispatcher(r.store, r.nc, 0)
-	if err != nil {
+	if d, err = r.addDispatcher(r.store, r.nc, 0); err != nil {
 		return err
 	}
-	address, err := r.addConsole(ln, r.store, r.nc, d, accounts, func(string) {}, c.Alerts, c.OIDC, c.Web)
+	address, err := r.addConsole(ln, r.store, r.nc, d, accounts, r.announceTokens(r.nc), c.Alerts, c.OIDC, c.Web)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
@@ -153,24 +154,18 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	if err := s.addStreams(nc, s.c.NATSReplicas, s.nats != nil); err != nil {
 		return err
 	}
-	forget := func(string) {}
+	var d *dispatcher.Firing // set below, before anybody logs in
 	if issuer != nil {
-		responder, err := s.addAuth(nc, s.store, issuer, accountName, s.nats != nil)
+		system, err := s.systemConnection()
 		if err != nil {
 			return err
 		}
-		forget = func(group string) {
-			responder.Forget(group)
-			if s.nats == nil {
-				return
-			}
-			if _, err := s.nats.DropGroup(group); err != nil {
-				s.log.Warn("cannot close the connections that use an old token, they end when their log-in expires", "group", group, "err", err)
-			}
+		if err := s.addAuth(nc, s.store, logins{issuer: issuer, account: accountName, system: system, wait: s.nats != nil,
+			alive: func(group, instance string) bool { return d.Alive(group, instance) }}); err != nil {
+			return err
 		}
 	}
-	d, err := s.addDispatcher(s.store, nc, s.c.LostAfter)
-	if err != nil {
+	if d, err = s.addDispatcher(s.store, nc, s.c.LostAfter); err != nil {
 		return err
 	}
 	tell := s.c.Alerts
@@ -187,7 +182,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	}
 	s.addScheduler(s.store, d)
 	accounts := account.New(s.store.Pool())
-	address, err := s.addConsole(ln, s.store, nc, d, accounts, forget, tell, s.c.OIDC, s.c.Web)
+	address, err := s.addConsole(ln, s.store, nc, d, accounts, s.announceTokens(nc), tell, s.c.OIDC, s.c.Web)
 	if err != nil {
 		return err
 	}
@@ -206,6 +201,19 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		return nil
 	})
 	return nil
+}
+
+// systemConnection connects to the system account of NATS, or returns nil if the settings of an external one name no user of it.
+func (s *standalone) systemConnection() (*nats.Conn, error) {
+	if s.nats == nil {
+		return s.connectSystem("standalone", s.c.NATS)
+	}
+	nc, err := s.connect("standalone (system account)", s.nats.InProcessURL(), s.nats.MonitorOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	s.own("NATS system connection", func(context.Context) error { nc.Close(); return nil })
+	return nc, nil
 }
 
 // natsServer starts the built-in NATS, unless the settings name an external one.

@@ -180,9 +180,8 @@ func meterListener(registry prometheus.Registerer, ln net.Listener) {
 	}
 }
 
-// natsTLS returns the NATS options for the TLS settings. The client reads the files again for each connection.
+// natsTLS checks the TLS settings of NATS, meters the client certificate and returns the options. A process calls it once.
 func (p *process) natsTLS(c config.NATSTLS) ([]nats.Option, error) {
-	var options []nats.Option
 	if c.NATSCA != "" {
 		pem, err := os.ReadFile(c.NATSCA)
 		if err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
@@ -191,7 +190,6 @@ func (p *process) natsTLS(c config.NATSTLS) ([]nats.Option, error) {
 		if err != nil {
 			return nil, domain.WrapError(domain.Invalid, "--nats-ca", err)
 		}
-		options = append(options, nats.RootCAs(c.NATSCA))
 	}
 	if c.NATSCert != "" {
 		client, err := loadCertificate("--nats-cert", c.NATSCert, c.NATSKey, p.log)
@@ -199,7 +197,19 @@ func (p *process) natsTLS(c config.NATSTLS) ([]nats.Option, error) {
 			return nil, err
 		}
 		client.meter(p.registry, "nats_client")
+	}
+	return natsTLSOptions(c), nil
+}
+
+// natsTLSOptions returns the NATS options for TLS settings that were checked. The client reads the files again for each
+// connection.
+func natsTLSOptions(c config.NATSTLS) []nats.Option {
+	var options []nats.Option
+	if c.NATSCA != "" {
+		options = append(options, nats.RootCAs(c.NATSCA))
+	}
+	if c.NATSCert != "" {
 		options = append(options, nats.ClientCert(c.NATSCert, c.NATSKey))
 	}
-	return options, nil
+	return options
 }

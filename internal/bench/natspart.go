@@ -66,9 +66,14 @@ func (p *part) runNATS(ctx context.Context) error {
 }
 
 func natsOptions(o Order) (*server.Options, error) {
-	allowed, err := natsauth.Permissions(group)
+	// All executors of the benchmark share one user, so it has the permissions of every instance.
+	const one = "one-instance"
+	allowed, err := natsauth.Permissions(group, one)
 	if err != nil {
 		return nil, err
+	}
+	every := func(subjects []string) string {
+		return strings.ReplaceAll(strings.Join(subjects, `", "`), "."+one, ".*")
 	}
 	rules := fmt.Sprintf(`
 		accounts { BELFRY { jetstream: enabled, users: [
@@ -76,7 +81,7 @@ func natsOptions(o Order) (*server.Options, error) {
 			{ user: %[3]s, password: %[2]q, permissions {
 				publish: [ "%[4]s" ], subscribe: [ "%[5]s" ], allow_responses: { max: %[6]d, expires: %[7]q } } }
 		] } }`,
-		systemUser, o.Password, executorUser, strings.Join(allowed.Pub.Allow, `", "`), strings.Join(allowed.Sub.Allow, `", "`),
+		systemUser, o.Password, executorUser, every(allowed.Pub.Allow), every(allowed.Sub.Allow),
 		allowed.Resp.MaxMsgs, allowed.Resp.Expires)
 	opts := &server.Options{}
 	if err := opts.ProcessConfigString(rules); err != nil {

@@ -117,6 +117,8 @@ func TestAgainstTheRealAPI(t *testing.T) {
 
 	ok("", "group create tools --description Tools", "bfg_")
 	ok("", "group token tools", "bfg_")
+	ok("", "group token tools --overlap 24h", "bfg_")
+	ok("", "group get tools", "previous token until")
 	ok("", "group list", "tools", "default")
 	ok("", "group get tools -o yaml", "description: Tools")
 	ok("", "group instances tools", "one", "command, echo")

@@ -65,6 +65,9 @@ func (a *app) printGroup(form string, g domain.Group) error {
 		if g.PausedAt != nil {
 			t.pair("paused", pauseText(g))
 		}
+		if g.PreviousTokenUntil != nil {
+			t.pair("previous token until", *g.PreviousTokenUntil)
+		}
 		t.pair("max instances", g.Limits.MaxInstances)
 		t.pair("max connections", g.Limits.MaxConnections)
 		t.pair("max jobs", g.Limits.MaxJobs)
@@ -130,19 +133,27 @@ func (c *groupSetCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 }
 
 type groupTokenCmd struct {
-	Name string `arg:"" help:"The group's name."`
+	Name    string        `arg:"" help:"The group's name."`
+	Overlap time.Duration `env:"BELFRY_OVERLAP" placeholder:"DURATION" help:"How long the old token stays valid, such as 24h; at most 168h. Without it, the old token ends at once."`
 }
 
 func (*groupTokenCmd) Help() string {
-	return "The old token opens no new connections. Standalone also closes its open connections. With separate roles, they end within 12 hours, or when you restart the executors. The new token is printed on standard output. It is shown only once.\n\nExample:\n\n    belfry group token tools > tools.token"
+	return "Without --overlap, the old token opens no new connections, and its connections end: at once in standalone, and within a minute otherwise. With --overlap, restart the executors with the new token in that time. A group has at most two valid tokens; an older one ends at once. The new token is printed on standard output. It is shown only once.\n\nExamples:\n\n    belfry group token tools > tools.token\n    belfry group token tools --overlap 24h > tools.token"
 }
 
 func (c *groupTokenCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
-	token, err := cl.ReplaceGroupToken(a.ctx, c.Name)
+	if c.Overlap < 0 {
+		return &usageError{"--overlap must not be negative"}
+	}
+	token, err := cl.ReplaceGroupToken(a.ctx, c.Name, c.Overlap)
 	if err != nil {
 		return err
 	}
-	return a.printSecret(parent.Output, map[string]string{"token": token}, token, "The new token of group "+c.Name+"'s executors, shown only once:")
+	what := "The new token of group " + c.Name + "'s executors, shown only once:"
+	if token.PreviousTokenUntil != nil {
+		what = "The old token of group " + c.Name + " is valid until " + cell(*token.PreviousTokenUntil) + ". " + what
+	}
+	return a.printSecret(parent.Output, token, token.Token, what)
 }
 
 type groupDeleteCmd struct {

@@ -237,13 +237,16 @@ func (c *Client) ChangeGroup(ctx context.Context, name string, description *stri
 	return answer[domain.Group](ctx, c, http.MethodPatch, groupPath(name), nil, body)
 }
 
-// ReplaceGroupToken replaces the token of a group's executors. The old token becomes invalid.
-func (c *Client) ReplaceGroupToken(ctx context.Context, name string) (string, error) {
-	var out struct {
-		Token string `json:"token"`
-	}
-	err := c.call(ctx, http.MethodPost, groupPath(name)+"/token", nil, struct{}{}, &out)
-	return out.Token, err
+// GroupToken is the new token of a group's executors.
+type GroupToken struct {
+	Token              string          `json:"token"`
+	PreviousTokenUntil *domain.Instant `json:"previous_token_until"` // nil: the old token has ended
+}
+
+// ReplaceGroupToken replaces the token of a group's executors. The old token stays valid for the overlap.
+func (c *Client) ReplaceGroupToken(ctx context.Context, name string, overlap time.Duration) (GroupToken, error) {
+	body := map[string]domain.Duration{"overlap": domain.Duration(overlap)}
+	return answer[GroupToken](ctx, c, http.MethodPost, groupPath(name)+"/token", nil, body)
 }
 
 // DeleteGroup deletes a group without jobs.

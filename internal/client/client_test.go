@@ -108,7 +108,13 @@ func TestRequests(t *testing.T) {
 			}
 			return err
 		}},
-		{`POST /groups/g/token {}`, `{"token":"t"}`, func(ctx context.Context, c *Client) error { _, err := c.ReplaceGroupToken(ctx, "g"); return err }},
+		{`POST /groups/g/token {"overlap":"24h"}`, `{"token":"t","previous_token_until":"2026-03-01T00:00:00Z"}`, func(ctx context.Context, c *Client) error {
+			token, err := c.ReplaceGroupToken(ctx, "g", 24*time.Hour)
+			if err == nil && (token.Token != "t" || token.PreviousTokenUntil == nil) {
+				return fmt.Errorf("got %+v", token)
+			}
+			return err
+		}},
 		{`DELETE /groups/g`, ``, func(ctx context.Context, c *Client) error { return c.DeleteGroup(ctx, "g") }},
 		{`GET /groups/g/instances`, `{"items":[{"id":"i"}]}`, func(ctx context.Context, c *Client) error { _, err := c.Instances(ctx, "g"); return err }},
 		{`GET /tokens?limit=5`, `{"items":[{"id":1}]}`, func(ctx context.Context, c *Client) error { _, err := c.Tokens(ctx, 5); return err }},

@@ -32,6 +32,7 @@ type NATS struct {
 	NATSCreds      string `name:"nats-creds" env:"BELFRY_NATS_CREDS" placeholder:"FILE" help:"Credentials file for NATS." group:"servers"`
 	NATSIssuerSeed string `name:"nats-issuer-seed" env:"BELFRY_NATS_ISSUER_SEED" placeholder:"FILE" help:"File with the account seed that signs executors' log-ins (NATS auth callout)." group:"servers"`
 	NATSAccount    string `name:"nats-account" env:"BELFRY_NATS_ACCOUNT" default:"BELFRY" help:"NATS account that executors are placed in." group:"servers"`
+	NATSSystemURL  URL    `name:"nats-system-url" env:"BELFRY_NATS_SYSTEM_URL" placeholder:"nats://…" help:"NATS servers, separated by commas, with the user and password of a user of NATS's system account. With it, dispatchers and consoles count the connections of each group and end those of replaced tokens; without it, executors must log in again every minute. For roles with --nats-issuer-seed." group:"servers"`
 	NATSTLS        `embed:""`
 	NATSReplicas   int `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Replicas of each JetStream stream, 1 to 5; use 3 in a cluster. It must be the same for every role." group:"servers"`
 }
@@ -314,7 +315,7 @@ func (c Executor) Validate() error {
 	} else if !domain.ValidGroupName(c.Group) {
 		f.Add("--group", domain.GroupNameRule)
 	}
-	checkNATSURL(&f, c.NATSURL, true)
+	checkNATSURL(&f, "--nats-url", c.NATSURL, true)
 	c.NATSTLS.check(&f)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
 	checkLanguages(&f, c.AllowScript)
@@ -343,7 +344,8 @@ func (d Database) check(f *domain.Faults, required bool) {
 }
 
 func (n NATS) check(f *domain.Faults, required bool) {
-	checkNATSURL(f, n.NATSURL, required)
+	checkNATSURL(f, "--nats-url", n.NATSURL, required)
+	checkNATSURL(f, "--nats-system-url", n.NATSSystemURL, false)
 	n.NATSTLS.check(f)
 	between(f, "--nats-replicas", n.NATSReplicas, 1, 5)
 	if n.NATSAccount == "" {
@@ -351,20 +353,20 @@ func (n NATS) check(f *domain.Faults, required bool) {
 	}
 }
 
-func checkNATSURL(f *domain.Faults, u URL, required bool) {
+func checkNATSURL(f *domain.Faults, flag string, u URL, required bool) {
 	if u == "" {
 		if required {
-			f.Add("--nats-url", "is required, such as nats://127.0.0.1:4222")
+			f.Add(flag, "is required, such as nats://127.0.0.1:4222")
 		}
 		return
 	}
 	for one := range strings.SplitSeq(string(u), ",") {
 		parsed, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || parsed.Host == "" {
-			f.Add("--nats-url", "is not a URL such as nats://127.0.0.1:4222") // leaves out the URL, which may contain a password
+			f.Add(flag, "is not a URL such as nats://127.0.0.1:4222") // leaves out the URL, which may contain a password
 			return
 		}
-		checkOneOf(f, "--nats-url", parsed.Scheme, "nats", "tls", "ws", "wss")
+		checkOneOf(f, flag, parsed.Scheme, "nats", "tls", "ws", "wss")
 	}
 }
 

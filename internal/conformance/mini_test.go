@@ -70,7 +70,7 @@ func runMini(fault string) {
 		buffer = 1 << 20
 	}
 	var err error
-	m.nc, err = nats.Connect(os.Getenv("BELFRY_NATS_URL"), nats.Token(os.Getenv("BELFRY_TOKEN")), nats.CustomInboxPrefix("_INBOX_"+m.group),
+	m.nc, err = nats.Connect(os.Getenv("BELFRY_NATS_URL"), nats.Token(os.Getenv("BELFRY_TOKEN")), nats.Name(m.group+"."+m.name), nats.CustomInboxPrefix("_INBOX_"+m.group),
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.ReconnectWait(200*time.Millisecond), nats.ReconnectBufSize(buffer),
 		nats.ReconnectHandler(func(*nats.Conn) { m.reconnected() }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {

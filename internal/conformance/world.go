@@ -111,13 +111,13 @@ func (w *world) admit(ctx context.Context) error {
 }
 
 // GroupOfToken implements natsauth.Verifier.
-func (w *world) GroupOfToken(_ context.Context, token string) (string, error) {
+func (w *world) GroupOfToken(_ context.Context, token string) (string, time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if group, ok := w.tokens[token]; ok {
-		return group, nil
+		return group, 0, nil
 	}
-	return "", domain.NewError(domain.NotFound, "no such token")
+	return "", 0, domain.NewError(domain.Forbidden, "no such token")
 }
 
 // close stops the server and keeps its files.
@@ -247,8 +247,8 @@ func (h *refusals) Handle(_ context.Context, rec slog.Record) error {
 		if !strings.Contains(text, " Violation - ") {
 			return true
 		}
-		for _, r := range h.world.allRecords() {
-			if strings.Contains(text, ":"+r.group+`"`) {
+		for _, r := range h.world.allRecords() { // the user of a connection is the group and a fingerprint of its token
+			if strings.Contains(text, ":"+r.group+".") {
 				r.mu.Lock()
 				r.fault("subjects", "the server refused: %s", text)
 				r.mu.Unlock()

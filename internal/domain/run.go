@@ -90,6 +90,8 @@ type Group struct {
 	PausedUntil *Instant `json:"paused_until"`
 	PauseReason string   `json:"pause_reason"`
 	PausedBy    string   `json:"paused_by"`
+	// When the group's previous token ends; null if only one token is valid.
+	PreviousTokenUntil *Instant `json:"previous_token_until"`
 	// The limits of the group, those without a setting of its own included.
 	Limits GroupLimits `json:"limits"`
 }

@@ -134,6 +134,7 @@ func (c *cluster) role(role string, env []string, args ...string) *process {
 	c.t.Helper()
 	env = append([]string{
 		"BELFRY_DATABASE_URL=" + c.dbURL, "BELFRY_NATS_URL=" + c.natsURL, "BELFRY_LOG_FORMAT=json",
+		"BELFRY_NATS_SYSTEM_URL=" + strings.Replace(c.natsURL, "belfry:"+natsPassword, "sys:"+rig.SysPassword, 1),
 		"BELFRY_NATS_ISSUER_SEED=" + filepath.Join(c.dir, "issuer.seed"), "BELFRY_ADMIN_PASSWORD=" + adminPassword,
 	}, env...)
 	p := launch(c.t, role, "belfry", c.dir, env, append([]string{role}, args...)...)

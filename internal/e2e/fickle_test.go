@@ -35,7 +35,7 @@ type fickle struct {
 // refuseFirst adds such an instance to group, with the handler command. It leaves at the end of the test.
 func (c *cluster) refuseFirst(name string) *fickle {
 	c.t.Helper()
-	nc, err := nats.Connect(c.natsFor, nats.Timeout(patience), nats.Token(c.join), nats.CustomInboxPrefix(natsauth.InboxPrefix(group)))
+	nc, err := nats.Connect(c.natsFor, nats.Timeout(patience), nats.Token(c.join), nats.Name(natsauth.ClientName(group, name)), nats.CustomInboxPrefix(natsauth.InboxPrefix(group)))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func (c *cluster) intrude(name, token string) *intruder {
 // connect opens a separate connection for each attempt, so that a refusal belongs to one attempt.
 func (in *intruder) connect(more ...nats.Option) *nats.Conn {
 	in.c.t.Helper()
-	nc, err := nats.Connect(in.c.natsFor, append([]nats.Option{nats.Timeout(patience), nats.Token(in.token), nats.CustomInboxPrefix(natsauth.InboxPrefix(in.group))}, more...)...)
+	nc, err := nats.Connect(in.c.natsFor, append([]nats.Option{nats.Timeout(patience), nats.Token(in.token), nats.Name(natsauth.ClientName(in.group, "i1")), nats.CustomInboxPrefix(natsauth.InboxPrefix(in.group))}, more...)...)
 	if err != nil {
 		in.c.t.Fatal(err)
 	}

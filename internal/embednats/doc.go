@@ -2,8 +2,8 @@
 //
 // The server listens on the loopback interface, keeps JetStream in one directory that no second server may open at the
 // same time, and handles no signals. Clients follow the rules of package natsauth by the same auth callout that an
-// external cluster uses. The server itself admits one user, the system side, whose key is created at each start and
-// never leaves memory. It passes every other log-in to the auth callout. Until a Responder answers the callout, these
+// external cluster uses. The server itself admits two users, whose keys are created at each start and never leave memory:
+// the system side, and the user of the system account, which knows and ends connections. It passes every other log-in to the auth callout. Until a Responder answers the callout, these
 // log-ins are refused.
 //
 // # Durability

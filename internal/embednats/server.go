@@ -63,8 +63,10 @@ type Server struct {
 	scheme string
 	host   string
 	system nkeys.KeyPair
-	issuer nkeys.KeyPair
-	done   chan struct{} // closed when the server has ended and StoreDir is free
+	// monitor is the key of the user of the system account.
+	monitor nkeys.KeyPair
+	issuer  nkeys.KeyPair
+	done    chan struct{} // closed when the server has ended and StoreDir is free
 }
 
 // Start returns when the server accepts connections and has recovered its streams. The error has code conflict if the
@@ -118,7 +120,11 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, domain.WrapError(domain.Internal, "make a NATS key", err)
 	}
-	opts, err := options(cfg, issuer, system)
+	monitor, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, domain.WrapError(domain.Internal, "make a NATS key", err)
+	}
+	opts, err := options(cfg, issuer, system, monitor)
 	if err != nil {
 		return nil, err
 	}
@@ -141,12 +147,12 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.TLS != nil {
 		scheme = "tls://"
 	}
-	return &Server{ns: ns, scheme: scheme, host: cfg.Host, system: system, issuer: issuer, done: make(chan struct{})}, nil
+	return &Server{ns: ns, scheme: scheme, host: cfg.Host, system: system, monitor: monitor, issuer: issuer, done: make(chan struct{})}, nil
 }
 
 // options configures accounts and log-ins in the server's own configuration language, like deploy/nats/nats.conf,
 // because only then is JetStream part of an account before clients can connect.
-func options(cfg Config, issuer, system nkeys.KeyPair) (*server.Options, error) {
+func options(cfg Config, issuer, system, monitor nkeys.KeyPair) (*server.Options, error) {
 	issuerKey, err := issuer.PublicKey()
 	if err != nil {
 		return nil, domain.WrapError(domain.Internal, "read the issuer key", err)
@@ -155,13 +161,21 @@ func options(cfg Config, issuer, system nkeys.KeyPair) (*server.Options, error) 
 	if err != nil {
 		return nil, domain.WrapError(domain.Internal, "read the NATS key", err)
 	}
+	monitorKey, err := monitor.PublicKey()
+	if err != nil {
+		return nil, domain.WrapError(domain.Internal, "read the NATS key", err)
+	}
 	opts := &server.Options{}
 	rules := fmt.Sprintf(`
-		accounts { %[1]s { jetstream: enabled, users: [ { nkey: %[2]s } ] } }
+		accounts {
+			%[1]s { jetstream: enabled, users: [ { nkey: %[2]s } ] }
+			SYS { users: [ { nkey: %[5]s } ] }
+		}
+		system_account: SYS
 		authorization {
 			timeout: %[4]d
 			auth_callout { issuer: %[3]s, account: %[1]s, auth_users: [ %[2]s ], allowed_accounts: [ %[1]s ] }
-		}`, account, systemKey, issuerKey, authTimeoutSeconds)
+		}`, account, systemKey, issuerKey, authTimeoutSeconds, monitorKey)
 	if err := opts.ProcessConfigString(rules); err != nil {
 		return nil, domain.WrapError(domain.Internal, "configure the NATS server", err)
 	}
@@ -250,30 +264,18 @@ func (s *Server) SystemOptions() []nats.Option {
 	return []nats.Option{nats.InProcessServer(s.ns), nats.Nkey(public, s.system.Sign)}
 }
 
+// MonitorOptions returns the options for nats.Connect(s.InProcessURL(), …) to connect to the system account, which knows
+// and ends all connections: natsauth.SessionsConfig.System.
+func (s *Server) MonitorOptions() []nats.Option {
+	public, err := s.monitor.PublicKey()
+	if err != nil { // cannot happen with a key created here
+		return []nats.Option{func(*nats.Options) error { return err }}
+	}
+	return []nats.Option{nats.InProcessServer(s.ns), nats.Nkey(public, s.monitor.Sign)}
+}
+
 // InProcess returns the option to connect within the process, for executors with a group's token.
 func (s *Server) InProcess() nats.Option { return nats.InProcessServer(s.ns) }
-
-// DropGroup closes every connection of the group's executors and returns their number. They can reconnect only with a
-// token that is valid now. Call it after a token was replaced.
-func (s *Server) DropGroup(group string) (int, error) {
-	const page = 1024
-	dropped := 0
-	for {
-		list, err := s.ns.Connz(&server.ConnzOptions{Username: true, User: group, State: server.ConnOpen, Limit: page})
-		if err != nil {
-			return dropped, domain.WrapError(domain.Internal, "list NATS connections", err)
-		}
-		for _, conn := range list.Conns {
-			// An error means that the connection has ended meanwhile, so it is not counted.
-			if s.ns.DisconnectClientByID(conn.Cid) == nil {
-				dropped++
-			}
-		}
-		if len(list.Conns) < page {
-			return dropped, nil
-		}
-	}
-}
 
 // Stop closes all connections, stops the server, and returns when its files are closed. If ctx ends first, the shutdown
 // continues, and StoreDir stays locked until it has finished.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,10 @@ import (
 
 type verifierFunc func(token string) (string, error)
 
-func (f verifierFunc) GroupOfToken(_ context.Context, token string) (string, error) { return f(token) }
+func (f verifierFunc) GroupOfToken(_ context.Context, token string) (string, time.Duration, error) {
+	group, err := f(token)
+	return group, 0, err
+}
 
 func newResponder(t testing.TB, verify verifierFunc) *Responder {
 	t.Helper()
@@ -52,6 +56,7 @@ func request(t testing.TB, change func(*jwt.AuthorizationRequestClaims)) []byte 
 	claims.Server.ID = "SERVER"
 	claims.Expires = time.Now().Add(time.Minute).Unix()
 	claims.ConnectOptions.Token = "token"
+	claims.ConnectOptions.Name = "a.i1"
 	if change != nil {
 		change(claims)
 	}
@@ -70,7 +75,7 @@ func TestAnswer(t *testing.T) {
 		case "wild":
 			return "a.>", nil
 		}
-		return "", domain.NewError(domain.NotFound, "no token "+token)
+		return "", domain.NewError(domain.Forbidden, "no token "+token)
 	})
 	tests := []struct {
 		name   string
@@ -85,6 +90,8 @@ func TestAnswer(t *testing.T) {
 		{"long token", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = strings.Repeat("x", 257) }, "no group token"},
 		{"wrong token", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = "secret" }, "token refused"},
 		{"a group with wildcards", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = "wild" }, `"a.>" is not a group name`},
+		{"an instance with a wildcard", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Name = "a.*" },
+			"the client name is not <group>.<instance> with a valid instance name"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -108,7 +115,7 @@ func TestAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			life := time.Unix(user.Expires, 0).Sub(now)
-			if user.Name != "a" || user.Audience != DefaultAccount || life > DefaultLifetime || life < DefaultLifetime*9/10-time.Second {
+			if user.Name != hashOf("token").user("a") || user.Audience != DefaultAccount || life > DefaultLifetime || life < DefaultLifetime*9/10-time.Second {
 				t.Errorf("got %+v for %s", user, life)
 			}
 		})
@@ -164,6 +171,97 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
+// FuzzLogin checks the permissions in the answers to log-ins with any client name, host and token of group a.
+func FuzzLogin(f *testing.F) {
+	r := newResponder(f, func(string) (string, error) { return "a", nil })
+	for _, name := range append(badInstances, "i1", "", "a.i1", "b.i1") {
+		f.Add(name, "token", "127.0.0.1")
+		f.Add("a."+name, "token", "host "+name)
+		f.Add(formerClient+"a."+name, "EVENTS_1", "")
+	}
+	f.Fuzz(func(t *testing.T, name, token, host string) {
+		req := jwt.NewAuthorizationRequestClaims("subject")
+		req.UserNkey, req.Server.ID, req.ClientInformation.Host = fuzzedUser, "SERVER", host
+		req.ConnectOptions.Token, req.ConnectOptions.Name = token, name
+		r.gates, _ = newGates(nil) // the rates of log-ins are not part of this test
+		data, err := r.decide(context.Background(), req, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := jwt.DecodeAuthorizationResponseClaims(string(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.Error != "" {
+			return
+		}
+		user, err := jwt.DecodeUserClaims(response.Jwt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		instance, ok := strings.CutPrefix(strings.TrimPrefix(name, formerClient), "a.")
+		want, _ := ObserverPermissions("a")
+		if ok {
+			if want, err = Permissions("a", instance); err != nil {
+				t.Fatalf("%q was accepted: %v", name, err)
+			}
+		}
+		if !slices.Equal(user.Sub.Allow, want.Sub.Allow) || !slices.Equal(user.Pub.Allow, want.Pub.Allow) || !slices.Equal(user.Pub.Deny, want.Pub.Deny) {
+			t.Errorf("%q may %v, want %v", name, user.Permissions, want)
+		}
+		checkPermissions(t, "a", instance)
+	})
+}
+
+var fuzzedUser = func() string {
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		panic(err)
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		panic(err)
+	}
+	return public
+}()
+
+// The client name selects the instance that the permissions are for. A client without the name of an executor of the
+// token's group may only observe runs.
+func TestClientNameSelectsPermissions(t *testing.T) {
+	r := newResponder(t, func(string) (string, error) { return "a", nil })
+	executor := func(instance string) jwt.Permissions {
+		p, err := Permissions("a", instance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	observer, err := ObserverPermissions("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]jwt.Permissions{
+		"a.i1": executor("i1"), "a.i2": executor("i2"), "belfry executor a.i2": executor("i2"),
+		"": observer, "dashboard": observer, "b.i1": observer, "belfry executor b.i1": observer,
+	} {
+		data, err := r.answer(t.Context(), request(t, func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Name = name }), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := jwt.DecodeAuthorizationResponseClaims(string(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		user, err := jwt.DecodeUserClaims(response.Jwt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(user.Sub.Allow, want.Sub.Allow) || !slices.Equal(user.Pub.Allow, want.Pub.Allow) || !slices.Equal(user.Pub.Deny, want.Pub.Deny) {
+			t.Errorf("%q may %v, want %v", name, user.Permissions, want)
+		}
+	}
+}
+
 func TestMemoryOfTokens(t *testing.T) {
 	var err error
 	r := newResponder(t, func(token string) (string, error) {
@@ -214,14 +312,14 @@ func TestMemoryOfTokens(t *testing.T) {
 	expect("a:1", unknown)
 	expect("a:2", "")
 
-	// A refusal by the Verifier removes the token too, and so does Forget.
-	err = domain.NewError(domain.NotFound, "no such token")
+	// A refusal by the Verifier removes the token too, and so does Recheck without an answer.
+	err = domain.NewError(domain.Forbidden, "no such token")
 	expect("a:2", "token refused")
 	err = away
 	expect("a:2", unknown)
 	err = nil
 	expect("a:3", "")
-	r.Forget("a")
+	r.Recheck("a")
 	err = away
 	expect("a:3", unknown)
 

@@ -64,17 +64,19 @@ func TestExampleConfiguration(t *testing.T) {
 	if err := natsinfra.Ensure(context.Background(), js, 1); err != nil {
 		t.Fatal(err)
 	}
-	responder, err := natsauth.New(natsauth.Config{
-		Verifier: &tokens{groups: map[string]string{"token-a": "a"}}, Issuer: issuer,
-	})
+	monitor, err := dial(nats.UserInfo("sys", "sys-password-of-a-test"))
+	if err != nil {
+		t.Fatalf("the system account's user: %v", err)
+	}
+	known := &tokens{groups: map[string]string{"token-a": "a"}}
+	sessions := natsauth.NewSessions(natsauth.SessionsConfig{System: monitor, Directory: known})
+	keep(t, sessions.Run)
+	responder, err := natsauth.New(natsauth.Config{Verifier: known, Sessions: sessions, Directory: known, Issuer: issuer})
 	if err != nil {
 		t.Fatal(err)
 	}
 	run(t, responder, system)
 
-	if _, err := dial(nats.UserInfo("sys", "sys-password-of-a-test")); err != nil {
-		t.Errorf("the system account's user: %v", err)
-	}
 	for name, option := range map[string]nats.Option{
 		"wrong token":      nats.Token("token-x"),
 		"wrong password":   nats.UserInfo("belfry", "token-a"),
@@ -88,7 +90,7 @@ func TestExampleConfiguration(t *testing.T) {
 		}
 	}
 	refusals := make(chan error, 8)
-	executor, err := dial(nats.Token("token-a"), nats.CustomInboxPrefix(natsauth.InboxPrefix("a")),
+	executor, err := dial(nats.Token("token-a"), nats.Name("a.i1"), nats.CustomInboxPrefix(natsauth.InboxPrefix("a")),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refusals <- err }))
 	if err != nil {
 		t.Fatal(err)
@@ -106,4 +108,11 @@ func TestExampleConfiguration(t *testing.T) {
 	if err := <-refusals; !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Errorf("got %v", err)
 	}
+	// The connection ends with its token.
+	ended := executor.StatusChanged(nats.RECONNECTING)
+	known.change(func(v *tokens) { delete(v.groups, "token-a") })
+	if err := natsauth.AnnounceChange(system, "a"); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(t, "the connection of a replaced token", ended)
 }

@@ -6,13 +6,16 @@
 // The system side (scheduler, dispatcher, console) is a user in the server's own configuration. It may use every
 // subject of the account, and its log-ins never reach this package.
 //
-// Most other clients are executors. An executor connects with its group's token only: in Go nats.Token(token), in any
-// language the auth_token of CONNECT or nats://TOKEN@host. The server does not know tokens. It forwards each such
-// log-in to $SYS.REQ.USER.AUTH. A Responder asks its Verifier for the token's group and answers with a user JWT that
-// holds Permissions(group). Any number of Responders run as one queue group, so that each log-in gets one answer: a
-// server buffers two answers, and a third would block the connection that delivers it. A log-in that is forwarded to a
-// Responder behind a frozen server of a cluster is lost. This is why deploy/nats/cluster.conf lets servers disconnect
-// each other early.
+// Most other clients are executors. An executor connects with its group's token and the client name ClientName(group,
+// instance): in Go nats.Token(token) and nats.Name(name), in any language auth_token and name of CONNECT. The server does
+// not know tokens. It forwards each such log-in to $SYS.REQ.USER.AUTH. A Responder asks its Verifier for the token's group
+// and answers with a user JWT that holds Permissions(group, instance). A client with a group's token and any other name is
+// an observer: it gets ObserverPermissions(group). The token does not prove the name, so instances of a group are kept
+// apart only from each other's mistakes.
+//
+// Any number of Responders run as one queue group, so that each log-in gets one answer: a server buffers two answers, and a
+// third would block the connection that delivers it. A log-in that is forwarded to a Responder behind a frozen server of a
+// cluster is lost. This is why deploy/nats/cluster.conf lets servers disconnect each other early.
 //
 // The third kind are senders of events. They connect with an API token of scope events and may publish events and
 // nothing else. The token must have rights for all groups, because a message on NATS does not carry its sender. Their
@@ -21,7 +24,7 @@
 //
 // # What an executor must set
 //
-//   - its group's token;
+//   - its group's token, and the client name ClientName(group, instance);
 //   - the inbox prefix InboxPrefix(group), "_INBOX_" and the group, in Go nats.CustomInboxPrefix; the default
 //     prefix _INBOX is shared by everyone and therefore refused;
 //   - unlimited reconnects that continue after refused log-ins, in Go nats.MaxReconnects(-1) and
@@ -48,13 +51,33 @@
 //   - Headers. JetStream obeys the headers of publishers. Package natsinfra creates the streams so that no header
 //     affects other groups: no roll-ups, no message TTLs, and no long duplicate window where executors publish.
 //
+// # Shares of a group
+//
+// One group's log-ins and connections must not delay or refuse those of another group:
+//
+//   - A Responder puts each log-in into the lane of its token's group, or of its host if the token is not in the cache.
+//     Lanes take turns, and each is bounded.
+//   - Each group has a rate of log-ins, and so has each host of unknown tokens. A known group's rate is checked before the
+//     Verifier is asked.
+//   - Sessions count the connections of each group by the events of the servers, and confirm the count periodically. A
+//     log-in beyond max_connections is refused. Several Responders can exceed it by the log-ins in progress.
+//   - If dispatchers find more instances of a group than max_instances, they call AnnounceClosed. For a minute, all
+//     Responders refuse log-ins of the group's instances that Config.Alive does not know.
+//
+// Warnings are sampled for each group, and all refusals are counted.
+//
 // # Outages and replaced tokens
 //
 // If the Verifier accepts or rejects a token, its decision always counts. Only if it answers domain.Unavailable, or not in time,
-// does a Responder use its cache of verified tokens. The cache is bounded and keyed by SHA-256. A token is removed as
-// soon as the Verifier rejects it or accepts another token for the group.
+// does a Responder use its cache of verified tokens. An error of code internal says nothing about a token: the log-in is
+// refused and the cache stays. The cache is bounded and keyed by SHA-256. It holds at most two tokens of a group. The
+// Directory is asked about all of them periodically, and at once about those of a group whose change is announced.
 //
-// A replaced token opens no new connection. Existing connections end when their user JWT expires (Config.Lifetime); the
-// client then reconnects with the token it has. The embedded server can close them at once
-// (embednats.Server.DropGroup).
+// A replaced token opens no new connection. Its connections end because Sessions ask the Directory about the tokens of all
+// connections every 15 s, and at once after AnnounceChange. A connection's user name at the server holds a fingerprint of
+// its token, so any process can do this, also for log-ins that another process answered. Sessions need a connection to the
+// system account. Without one, Config.Lifetime is ShortLifetime, and each client logs in again before a minute has passed.
+// A log-in with a token whose end is known (an expiry, the end of an overlap) ends then in any case.
+//
+// While the Verifier is unavailable, connections stay open, and tokens cannot be replaced either.
 package natsauth

@@ -2,8 +2,10 @@ package natsauth_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,39 +30,78 @@ const bound = 5 * time.Minute
 type tokens struct {
 	mu     sync.Mutex
 	groups map[string]string
-	sender string // the token of sender 7; empty: there is none
+	sender string                        // the token of sender 7; empty: there is none
+	left   time.Duration                 // how long that token stays valid
+	limits map[string]domain.GroupLimits // of groups with their own limits
 	err    error
 	hang   bool
 }
 
-func (v *tokens) SenderOfToken(_ context.Context, token string) (int64, error) {
+func (v *tokens) SenderOfToken(_ context.Context, token string) (int64, time.Duration, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.err != nil {
-		return 0, v.err
+		return 0, 0, v.err
 	}
 	if token == "" || token != v.sender {
-		return 0, domain.NewError(domain.NotFound, "no such token")
+		return 0, 0, domain.NewError(domain.Forbidden, "no such token")
 	}
-	return 7, nil
+	return 7, v.left, nil
 }
 
-func (v *tokens) GroupOfToken(ctx context.Context, token string) (string, error) {
+// TokensOfGroups implements natsauth.Directory.
+func (v *tokens) TokensOfGroups(_ context.Context, groups []string) (map[string][][]byte, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	valid := make(map[string][][]byte)
+	for token, group := range v.groups {
+		if digest := sha256.Sum256([]byte(token)); slices.Contains(groups, group) {
+			valid[group] = append(valid[group], digest[:])
+		}
+	}
+	return valid, v.err
+}
+
+// LiveSenders implements natsauth.Directory.
+func (v *tokens) LiveSenders(_ context.Context, ids []int64) ([]int64, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.sender == "" || !slices.Contains(ids, 7) {
+		return nil, v.err
+	}
+	return []int64{7}, v.err
+}
+
+// GroupLimits implements natsauth.Limits.
+func (v *tokens) GroupLimits(_ context.Context, names []string) (map[string]domain.GroupLimits, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	limits := make(map[string]domain.GroupLimits)
+	for _, name := range names {
+		limits[name] = domain.DefaultGroupLimits()
+		if own, ok := v.limits[name]; ok {
+			limits[name] = own
+		}
+	}
+	return limits, v.err
+}
+
+func (v *tokens) GroupOfToken(ctx context.Context, token string) (string, time.Duration, error) {
 	v.mu.Lock()
 	group, ok, err, hang := v.groups[token], false, v.err, v.hang
 	_, ok = v.groups[token]
 	v.mu.Unlock()
 	if hang {
 		<-ctx.Done()
-		return "", ctx.Err()
+		return "", 0, ctx.Err()
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	if !ok {
-		return "", domain.NewError(domain.NotFound, "no such token")
+		return "", 0, domain.NewError(domain.Forbidden, "no such token")
 	}
-	return group, nil
+	return group, 0, nil
 }
 
 func (v *tokens) change(f func(*tokens)) {
@@ -74,11 +115,18 @@ type world struct {
 	server    *embednats.Server
 	tokens    *tokens
 	responder *natsauth.Responder
+	sessions  *natsauth.Sessions
 	system    *nats.Conn
 	js        jetstream.JetStream
 }
 
 func newWorld(t *testing.T, lifetime time.Duration) *world {
+	t.Helper()
+	return newWorldWith(t, func(c *natsauth.Config) { c.Lifetime = lifetime })
+}
+
+// newWorldWith is newWorld with other settings of the Responder.
+func newWorldWith(t *testing.T, change func(*natsauth.Config)) *world {
 	t.Helper()
 	ctx := context.Background()
 	server, err := embednats.Start(ctx, embednats.Config{StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -99,25 +147,48 @@ func newWorld(t *testing.T, lifetime time.Duration) *world {
 	if err := natsinfra.Ensure(ctx, w.js, 1); err != nil {
 		t.Fatal(err)
 	}
-	w.responder, err = natsauth.New(natsauth.Config{Verifier: w.tokens, Senders: w.tokens, Issuer: server.Issuer(), Lifetime: lifetime})
-	if err != nil {
+	w.sessions = natsauth.NewSessions(natsauth.SessionsConfig{System: w.connect(t, server.MonitorOptions()...), Directory: w.tokens})
+	keep(t, w.sessions.Run)
+	cfg := natsauth.Config{
+		Verifier: w.tokens, Senders: w.tokens, Limits: w.tokens, Directory: w.tokens, Sessions: w.sessions, Issuer: server.Issuer(),
+	}
+	change(&cfg)
+	if w.responder, err = natsauth.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	run(t, w.responder, w.system)
 	return w
 }
 
-func run(t *testing.T, r *natsauth.Responder, nc *nats.Conn) {
+// keep runs a component until the test ends.
+func keep(t *testing.T, component func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx, nc) }()
+	go func() { ended <- component(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// eventually polls until ok returns true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(bound); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+func run(t *testing.T, r *natsauth.Responder, nc *nats.Conn) {
+	t.Helper()
+	keep(t, func(ctx context.Context) error { return r.Run(ctx, nc) })
 	select {
 	case <-r.Ready():
 	case <-time.After(bound):
@@ -146,6 +217,7 @@ func (w *world) executor(t *testing.T, token, group string, options ...nats.Opti
 	c := &client{refusals: make(chan error, 64)}
 	c.Conn = w.connect(t, append([]nats.Option{
 		nats.Token(token),
+		nats.Name(natsauth.ClientName(group, "i1")),
 		nats.CustomInboxPrefix(natsauth.InboxPrefix(group)),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),

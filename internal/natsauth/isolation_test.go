@@ -18,6 +18,7 @@ import (
 var foreign = []string{
 	">", "*", "*.>", "*.*.*.*.*", "belfry.>", "belfry.v1.>", "belfry.*.trigger.a.>",
 	"belfry.v1.trigger.>", "belfry.v1.trigger.*", "belfry.v1.trigger.*.>", "belfry.v1.trigger.*.i1",
+	"belfry.v1.trigger.a.>", "belfry.v1.trigger.a.*", "belfry.v1.trigger.a.i2", "belfry.v1.control.a.>", "belfry.v1.control.a.i2", // of siblings
 	"belfry.v1.trigger.b.>", "belfry.v1.trigger.b.i1", "belfry.v1.trigger.a_b.i1", "belfry.v1.trigger.a",
 	"belfry.v1.control.>", "belfry.v1.control.*.*", "belfry.v1.control.b.i1",
 	"belfry.v1.result.>", "belfry.v1.result.*", "belfry.v1.result.b", "belfry.v1.result.a",
@@ -65,11 +66,49 @@ func TestGroupHearsOfItsRuns(t *testing.T) {
 	receive(t, sub)
 }
 
+// An observer of group a, whose client name is not that of an executor, hears of the runs and can do nothing else.
+func TestObserver(t *testing.T) {
+	w := newWorld(t, 0)
+	for _, name := range []string{"", "dashboard", "b.i1"} {
+		o := w.executor(t, "token-a", "a", nats.Name(name))
+		sub, err := o.SubscribeSync(wire.RunSubject("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.refused(t) {
+			t.Fatalf("%q: refused", name)
+		}
+		if err := w.system.Publish(wire.RunSubject("a"), []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		receive(t, sub)
+		for _, subject := range append([]string{"belfry.v1.trigger.a.i1", "belfry.v1.control.a.i1", "_INBOX_a.>"}, foreign...) {
+			o := w.executor(t, "token-a", "a", nats.Name(name))
+			if _, err := o.SubscribeSync(subject); err != nil {
+				t.Fatal(err)
+			}
+			if !o.refused(t) {
+				t.Errorf("%q: subscribed to %s", name, subject)
+			}
+		}
+		for _, subject := range append([]string{"belfry.v1.result.a", "belfry.v1.log.a", "$KV.belfry_instances.a.i1"}, beyond...) {
+			o := w.executor(t, "token-a", "a", nats.Name(name))
+			if err := o.Publish(subject, []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+			if !o.refused(t) {
+				t.Errorf("%q: published to %s", name, subject)
+			}
+		}
+	}
+}
+
 // beyond lists subjects to which an executor of group a must not be able to publish.
 var beyond = []string{
 	"belfry.v1.trigger.b.i1", "belfry.v1.trigger.a.i1", "belfry.v1.control.b.i1", "belfry.v1.control.a.i1",
 	"belfry.v1.result.b", "belfry.v1.result.a_b", "belfry.v1.result.a.b", "belfry.v1.log.b", "belfry.v1.event.orders",
-	"belfry.v1.run.a", "belfry.v1.dead.x", "belfry.v2.result.a",
+	"belfry.v1.run.a", "belfry.v1.dead.x", "belfry.v2.result.a", "belfry.v1.login.changed", "belfry.v1.login.closed",
+	"$KV.belfry_instances.a.i2", "$KV.belfry_instances.a.i1x", "$KV.belfry_instances.a.*", // of siblings
 	"$KV.belfry_instances.b.i1", "$KV.belfry_instances.a_b.i1", "$KV.belfry_instances.a", "$KV.belfry_instances.a.i1.x",
 	"$KV.other.a.i1",
 	"$JS.API.INFO", "$JS.API.ACCOUNT.PURGE.BELFRY",

@@ -101,40 +101,6 @@ func TestLoginWhileVerifierIsAway(t *testing.T) {
 	}
 }
 
-func TestReplacedToken(t *testing.T) {
-	w := newWorld(t, 0)
-	a := w.executor(t, "token-a", "a")
-	b := w.executor(t, "token-b", "b")
-	w.tokens.change(func(v *tokens) {
-		delete(v.groups, "token-a")
-		v.groups["token-a2"] = "a"
-	})
-	if w.login(t, nats.Token("token-a")) {
-		t.Error("a replaced token was let in")
-	}
-	ended := a.StatusChanged(nats.RECONNECTING)
-	dropped, err := w.server.DropGroup("a")
-	if err != nil || dropped != 1 {
-		t.Errorf("dropped %d, %v", dropped, err)
-	}
-	select {
-	case <-ended:
-	case <-time.After(bound):
-		t.Error("the old connection lives on")
-	}
-	if !b.IsConnected() || b.Reconnects != 0 {
-		t.Error("another group was dropped too")
-	}
-	if !w.login(t, nats.Token("token-a2")) {
-		t.Error("the new token was refused")
-	}
-	// In a later outage, the cache no longer contains the old token.
-	w.tokens.change(func(v *tokens) { v.err = domain.NewError(domain.Unavailable, "Postgres is away") })
-	if w.login(t, nats.Token("token-a")) {
-		t.Error("a replaced token came back in an outage")
-	}
-}
-
 // A connection ends when its lifetime is over, and the client reconnects each time.
 func TestLifetime(t *testing.T) {
 	w := newWorld(t, 2*time.Second)

@@ -2,6 +2,7 @@ package natsauth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,8 +15,9 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
-	"golang.org/x/time/rate"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
@@ -29,11 +31,40 @@ const (
 
 	maxRequestBytes = 64 << 10
 	maxTokenBytes   = 256
-	maxWaiting      = 4096 // requests beyond this are dropped: their clients are refused and retry
 	workers         = 16
-	logInterval     = 10 * time.Second
 	flushTimeout    = 2 * time.Second
+
+	// The subjects on which Belfry's processes notify each other. No executor may use them.
+	changedSubject = wire.Prefix + "login.changed" // the body is a group, or the name of a sender
+	closedSubject  = wire.Prefix + "login.closed"  // the body is a closedGroup
 )
+
+// AnnounceChange tells all Responders that the tokens of a group or of a sender have changed. They forget what they
+// know of its tokens, and end the connections whose token is no longer valid.
+func AnnounceChange(nc *nats.Conn, owner string) error {
+	if err := nc.Publish(changedSubject, []byte(owner)); err != nil {
+		return domain.WrapError(domain.Unavailable, "announce changed tokens", err)
+	}
+	return nil
+}
+
+type closedGroup struct {
+	Group     string   `json:"group"`
+	Instances []string `json:"instances"`
+}
+
+// AnnounceClosed tells all Responders that a group has more instances than its limit. For a minute they refuse log-ins
+// of the group's instances that are not known to be alive. They end the connections of the named instances.
+func AnnounceClosed(nc *nats.Conn, group string, instances []string) error {
+	body, err := json.Marshal(closedGroup{group, instances})
+	if err == nil {
+		err = nc.Publish(closedSubject, body)
+	}
+	if err != nil {
+		return domain.WrapError(domain.Unavailable, "announce a group with too many instances", err)
+	}
+	return nil
+}
 
 var errConnectionClosed = domain.NewError(domain.Unavailable, "the NATS connection that answers log-ins was closed")
 
@@ -46,15 +77,17 @@ const (
 
 // Verifier maps tokens to groups.
 type Verifier interface {
-	// GroupOfToken returns the name of the group that a token belongs to. An error of code domain.Unavailable means
-	// that this is currently unknown; any other error refuses the token.
-	GroupOfToken(ctx context.Context, token string) (group string, err error)
+	// GroupOfToken returns the name of the group that a token belongs to, and how long the token stays valid: 0 means
+	// until it is replaced. An error of code domain.Unavailable means that this is currently unknown, and one of code
+	// domain.Internal says nothing about the token. Any other error is a verdict: the token is not valid.
+	GroupOfToken(ctx context.Context, token string) (group string, left time.Duration, err error)
 }
 
 // Senders verifies API tokens for sending events.
 type Senders interface {
-	// SenderOfToken returns the id of the token. Its errors are like those of Verifier.
-	SenderOfToken(ctx context.Context, token string) (id int64, err error)
+	// SenderOfToken returns the id of the token, and how long it stays valid: 0 means until it is deleted. Its errors
+	// are like those of Verifier.
+	SenderOfToken(ctx context.Context, token string) (id int64, left time.Duration, err error)
 }
 
 // Config holds the settings of a Responder. Only Verifier and Issuer are required.
@@ -72,6 +105,18 @@ type Config struct {
 	// CacheSize is the number of verified tokens that are kept for an outage of the Verifier.
 	CacheSize int
 	Log       *slog.Logger
+	// Limits are the limits of groups; nil: the defaults apply to all.
+	Limits Limits
+	// Sessions count the connections of each group and end those whose token is no longer valid. If nil, Lifetime should
+	// be ShortLifetime, and only the rate of log-ins is limited.
+	Sessions *Sessions
+	// Directory is asked again about the tokens in the cache; nil: it is not.
+	Directory Directory
+	// Alive reports whether an instance is known to be alive and within its group's limit. If a group has too many
+	// instances, only these may log in. nil: none is known.
+	Alive func(group, instance string) bool
+	// Registry receives the metrics, unless Sessions have them; may be nil.
+	Registry prometheus.Registerer
 }
 
 // Stats counts the answers of a Responder since its start.
@@ -80,18 +125,29 @@ type Stats struct {
 	FromCache   int64 // allowed from the cache while the Verifier was unavailable
 	Refused     int64 // unknown token
 	Unavailable int64 // refused because the Verifier was unavailable and the token not in the cache
+	Limited     int64 // refused because of a limit of the group
+	Dropped     int64 // not answered, because too many log-ins waited
 	Malformed   int64 // requests that were not a client's log-in
 }
 
 // Responder answers the log-ins that NATS servers forward by auth callout.
 type Responder struct {
-	cfg   Config
-	known *verified
-	ready chan struct{}
-	once  sync.Once
+	cfg     Config
+	known   *verified
+	gates   *gates
+	waiting *queue[login]
+	samples *samples
+	ready   chan struct{}
+	once    sync.Once
+	*metrics
 
-	logLimit                                            *rate.Sometimes
-	allowed, fromCache, refused, unavailable, malformed atomic.Int64
+	allowed, fromCache, refused, unavailable, limited, droppedLogins, malformedLogins atomic.Int64
+}
+
+// login is a request that waits for its answer.
+type login struct {
+	msg *nats.Msg
+	req *jwt.AuthorizationRequestClaims
 }
 
 // New returns a Responder that answers nothing until Run is called. The error has code invalid if Config is incomplete
@@ -126,27 +182,40 @@ func New(cfg Config) (*Responder, error) {
 	if err := faults.Err("NATS log-ins"); err != nil {
 		return nil, err
 	}
-	return &Responder{
-		cfg:      cfg,
-		known:    known,
-		ready:    make(chan struct{}),
-		logLimit: &rate.Sometimes{Interval: logInterval},
-	}, nil
+	gates, err := newGates(cfg.Limits)
+	if err != nil {
+		return nil, domain.WrapError(domain.Internal, "prepare the limits of log-ins", err)
+	}
+	r := &Responder{
+		cfg: cfg, known: known, gates: gates, waiting: newQueue[login](), samples: newSamples(cfg.Log), ready: make(chan struct{}),
+	}
+	if cfg.Sessions != nil {
+		r.metrics = cfg.Sessions.metrics
+	} else {
+		r.metrics = newMetrics(cfg.Registry)
+	}
+	return r, nil
 }
 
 // Run answers log-ins that arrive on nc, a connection of the system side, until ctx is cancelled. Before it returns, it
 // answers the log-ins in progress. It continues after reconnects, and fails only if nc is closed.
 func (r *Responder) Run(ctx context.Context, nc *nats.Conn) error {
 	requests := make(chan *nats.Msg, maxWaiting)
-	sub, err := nc.ChanQueueSubscribe(authSubject, queueGroup, requests)
-	if err != nil {
-		return domain.WrapError(domain.Unavailable, "subscribe to NATS log-ins", err)
-	}
-	defer func() {
-		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			r.cfg.Log.Warn("cannot unsubscribe from NATS log-ins, the subscription ends with the connection", "err", err)
+	for _, subscribe := range []func() (*nats.Subscription, error){
+		func() (*nats.Subscription, error) { return nc.ChanQueueSubscribe(authSubject, queueGroup, requests) },
+		func() (*nats.Subscription, error) { return nc.Subscribe(changedSubject, r.changed) },
+		func() (*nats.Subscription, error) { return nc.Subscribe(closedSubject, r.closed) },
+	} {
+		sub, err := subscribe()
+		if err != nil {
+			return domain.WrapError(domain.Unavailable, "subscribe to NATS log-ins", err)
 		}
-	}()
+		defer func() {
+			if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+				r.cfg.Log.Warn("cannot unsubscribe from NATS log-ins, the subscription ends with the connection", "err", err)
+			}
+		}()
+	}
 	closed := nc.StatusChanged(nats.CLOSED)
 	defer nc.RemoveStatusListener(closed)
 
@@ -161,8 +230,10 @@ func (r *Responder) Run(ctx context.Context, nc *nats.Conn) error {
 		}
 	})
 	wg.Go(func() { r.announce(ctx, nc) })
+	wg.Go(func() { r.sort(ctx, requests) })
+	wg.Go(func() { r.review(ctx) })
 	for range workers {
-		wg.Go(func() { r.work(ctx, requests) })
+		wg.Go(func() { r.work(ctx) })
 	}
 	wg.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, errConnectionClosed) {
@@ -189,9 +260,70 @@ func (r *Responder) announce(ctx context.Context, nc *nats.Conn) {
 // Ready is closed when the first Run has subscribed, so that executors in the same process need not retry.
 func (r *Responder) Ready() <-chan struct{} { return r.ready }
 
-// Forget removes the group's tokens from the cache. Call it when a token is replaced or a group deleted, so that the
-// old token is not accepted in a later outage.
-func (r *Responder) Forget(group string) { r.known.removeGroup(group) }
+// Recheck removes those tokens of a group or sender from the cache that are no longer valid, so that they are not accepted
+// in a later outage. If this cannot be known now, it removes them all.
+func (r *Responder) Recheck(owner string) {
+	if r.cfg.Directory != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), verifyTimeout)
+		defer cancel()
+		if gone, err := invalid(ctx, r.cfg.Directory, r.known.users(owner)); err == nil {
+			r.known.removeUsers(gone)
+			return
+		}
+	}
+	r.known.removeOwner(owner)
+}
+
+// changed handles the message of AnnounceChange.
+func (r *Responder) changed(msg *nats.Msg) {
+	r.Recheck(string(msg.Data))
+	if r.cfg.Sessions != nil {
+		r.cfg.Sessions.Check()
+	}
+}
+
+// closed handles the message of AnnounceClosed.
+func (r *Responder) closed(msg *nats.Msg) {
+	var c closedGroup
+	if err := json.Unmarshal(msg.Data, &c); err != nil || !groupName.MatchString(c.Group) {
+		r.samples.warn("a message about a group with too many instances is malformed, it is ignored", "", err)
+		return
+	}
+	r.gates.close(c.Group, time.Now())
+	if r.cfg.Sessions != nil {
+		r.cfg.Sessions.EndInstances(c.Group, c.Instances)
+	}
+}
+
+// review asks periodically whether the tokens in the cache are still valid, so that one that ended shortly before an
+// outage is not accepted in it.
+func (r *Responder) review(ctx context.Context) {
+	if r.cfg.Directory == nil {
+		return
+	}
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := r.reviewCache(ctx); err != nil && ctx.Err() == nil {
+			r.samples.warn("cannot check the tokens in memory, retrying", "", err)
+		}
+	}
+}
+
+func (r *Responder) reviewCache(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkWithin)
+	defer cancel()
+	gone, err := invalid(ctx, r.cfg.Directory, r.known.users(""))
+	if err == nil {
+		r.known.removeUsers(gone)
+	}
+	return err
+}
 
 // Stats returns the current counters.
 func (r *Responder) Stats() Stats {
@@ -200,25 +332,67 @@ func (r *Responder) Stats() Stats {
 		FromCache:   r.fromCache.Load(),
 		Refused:     r.refused.Load(),
 		Unavailable: r.unavailable.Load(),
-		Malformed:   r.malformed.Load(),
+		Limited:     r.limited.Load(),
+		Dropped:     r.droppedLogins.Load(),
+		Malformed:   r.malformedLogins.Load(),
 	}
 }
 
-func (r *Responder) work(ctx context.Context, requests <-chan *nats.Msg) {
+// sort puts requests into the lane of their group, or that of their host if the token is not known.
+func (r *Responder) sort(ctx context.Context, requests <-chan *nats.Msg) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case msg := <-requests:
-			answer, err := r.answer(context.WithoutCancel(ctx), msg.Data, time.Now())
+			req, err := r.decode(msg.Data)
 			if err != nil {
-				r.malformed.Add(1)
-				r.warn("a NATS log-in request is malformed, it gets no answer", err)
+				r.malformedLogins.Add(1)
+				r.logins.WithLabelValues("", malformed).Inc()
+				r.samples.warn("a NATS log-in request is malformed, it gets no answer", "", err)
 				continue
 			}
-			if err := msg.Respond(answer); err != nil {
-				r.warn("cannot answer a NATS log-in, the client retries", err)
+			name := r.known.owner(hashOf(req.ConnectOptions.Token))
+			if name == "" {
+				name = hostLane + req.ClientInformation.Host
 			}
+			if lane, full := r.waiting.push(name, login{msg, req}); full {
+				r.drop(lane)
+			}
+		}
+	}
+}
+
+// hostLane begins the lanes of unknown tokens. No group name begins with it.
+const hostLane = "host "
+
+func (r *Responder) drop(lane string) {
+	r.droppedLogins.Add(1)
+	if strings.HasPrefix(lane, hostLane) || strings.HasPrefix(lane, senderPrefix) {
+		lane = ""
+	}
+	r.logins.WithLabelValues(lane, dropped).Inc()
+	r.samples.warn("too many NATS log-ins wait, the newest ones get no answer and their clients retry", lane, nil)
+}
+
+func (r *Responder) work(ctx context.Context) {
+	for {
+		next, ok := r.waiting.pop(ctx)
+		if !ok {
+			return
+		}
+		now := time.Now()
+		if now.Unix() > next.req.Expires { // the server has refused it already
+			r.drop(r.known.owner(hashOf(next.req.ConnectOptions.Token)))
+			continue
+		}
+		answer, err := r.decide(context.WithoutCancel(ctx), next.req, now)
+		if err != nil {
+			r.samples.warn("cannot answer a NATS log-in, the client retries", "", err)
+			continue
+		}
+		if err := next.msg.Respond(answer); err != nil {
+			r.samples.warn("cannot answer a NATS log-in, the client retries", "", err)
 		}
 	}
 }
@@ -230,22 +404,37 @@ func (r *Responder) answer(ctx context.Context, data []byte, now time.Time) ([]b
 	if err != nil {
 		return nil, err
 	}
+	return r.decide(ctx, req, now)
+}
+
+// decide returns the encoded response to a valid request.
+func (r *Responder) decide(ctx context.Context, req *jwt.AuthorizationRequestClaims, now time.Time) ([]byte, error) {
 	response := jwt.NewAuthorizationResponseClaims(req.UserNkey)
 	response.Audience = req.Server.ID
-	group, err := r.group(ctx, req)
-	if err == nil {
-		response.Jwt, err = r.userJWT(group, req.UserNkey, now)
+	v := r.admit(ctx, req, now)
+	if v.err == nil {
+		response.Jwt, v.err = r.userJWT(v, req.UserNkey, now)
 	}
-	if err != nil {
+	r.logins.WithLabelValues(groupLabel(v.owner), v.outcome).Inc()
+	if v.err != nil {
 		// The server logs this message; the client only receives an authorization violation.
-		response.Error = reason(err)
-		r.warn("refused a NATS log-in, its client may retry", err, "client", req.ClientInformation.Host, "name", shorten(req.ConnectOptions.Name))
+		response.Error = reason(v.err)
+		r.samples.warn("refused a NATS log-in, its client may retry", v.owner, v.err,
+			"client", req.ClientInformation.Host, "name", shorten(req.ConnectOptions.Name))
 	}
 	encoded, err := response.Encode(r.cfg.Issuer)
 	if err != nil {
 		return nil, fmt.Errorf("sign the answer: %w", err)
 	}
 	return []byte(encoded), nil
+}
+
+// groupLabel returns the owner of a token if it is a group.
+func groupLabel(owner string) string {
+	if strings.HasPrefix(owner, senderPrefix) {
+		return ""
+	}
+	return owner
 }
 
 func (r *Responder) decode(data []byte) (*jwt.AuthorizationRequestClaims, error) {
@@ -267,52 +456,133 @@ func (r *Responder) decode(data []byte) (*jwt.AuthorizationRequestClaims, error)
 	return req, nil
 }
 
-// group returns the name of the group or sender whose log-in it is.
-func (r *Responder) group(ctx context.Context, req *jwt.AuthorizationRequestClaims) (string, error) {
+// verdict is the decision about a log-in.
+type verdict struct {
+	grant
+	hash     tokenHash
+	instance string // empty for observers and senders
+	outcome  string
+	err      error // nil: accepted
+}
+
+// admit decides about a log-in.
+func (r *Responder) admit(ctx context.Context, req *jwt.AuthorizationRequestClaims, now time.Time) (v verdict) {
 	token := req.ConnectOptions.Token
 	if len(token) == 0 || len(token) > maxTokenBytes {
 		r.refused.Add(1)
-		return "", domain.NewError(domain.Forbidden, "no group token")
+		return verdict{outcome: refusedToken, err: domain.NewError(domain.Forbidden, "no group token")}
 	}
+	v.hash = hashOf(token)
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	group, err := r.verify(ctx, token)
+	// The limit comes before the question to Postgres, so that a storm of log-ins does not reach it.
+	v.owner = r.known.owner(v.hash)
+	limits, ok := r.take(ctx, v.owner, req.ClientInformation.Host, now)
+	if !ok {
+		r.limited.Add(1)
+		v.outcome, v.err = refusedRate, errTooManyLogins
+		return v
+	}
+	first := v.owner == ""
+	if v = r.check(ctx, v, token, now); v.err != nil {
+		return v
+	}
+	if first {
+		if limits, ok = r.take(ctx, v.owner, "", now); !ok {
+			r.limited.Add(1)
+			v.outcome, v.err = refusedRate, errTooManyLogins
+			return v
+		}
+	}
+	return r.limit(v, limits, req, now)
+}
+
+// take takes a log-in from the budget of its group or sender, or from that of its host if the owner is not known.
+func (r *Responder) take(ctx context.Context, owner, host string, now time.Time) (limits domain.GroupLimits, ok bool) {
+	switch {
+	case owner == "":
+		return limits, r.gates.host(host, now)
+	case strings.HasPrefix(owner, senderPrefix):
+		return limits, r.gates.sender(owner, now)
+	}
+	return r.gates.group(ctx, owner, now)
+}
+
+// check asks the Verifier about a token, or the cache while the Verifier is unavailable.
+func (r *Responder) check(ctx context.Context, v verdict, token string, now time.Time) verdict {
+	owner, left, err := r.verify(ctx, token)
 	switch {
 	case err == nil:
-		r.known.add(token, group)
+		v.grant = grant{owner: owner}
+		if left > 0 {
+			v.until = now.Add(left)
+		}
+		r.known.add(v.hash, v.grant)
 		r.allowed.Add(1)
-		return group, nil
+		v.outcome = accepted
 	case away(err):
-		if group, ok := r.known.group(token); ok {
+		if g, ok := r.known.grant(v.hash, now); ok {
 			r.fromCache.Add(1)
-			return group, nil
+			v.grant, v.outcome = g, acceptedFromMemory
+			return v
 		}
 		r.unavailable.Add(1)
-		return "", domain.WrapError(domain.Unavailable, "tokens cannot be verified at the moment", err)
+		v.outcome, v.err = refusedUnavailable, domain.WrapError(domain.Unavailable, "tokens cannot be verified at the moment", err)
 	default:
 		// Only a verdict on the token itself removes it from the cache; a bug or a damaged row does not.
 		if code := domain.CodeOf(err); code != domain.Internal {
-			r.known.remove(token)
+			r.known.remove(v.hash)
 		}
 		r.refused.Add(1)
-		return "", domain.WrapError(domain.Forbidden, "token refused", err)
+		v.outcome, v.err = refusedToken, domain.WrapError(domain.Forbidden, "token refused", err)
 	}
+	return v
+}
+
+// limit decides about a log-in with a valid token by the limits of its group, and finds the instance that it is for.
+func (r *Responder) limit(v verdict, limits domain.GroupLimits, req *jwt.AuthorizationRequestClaims, now time.Time) verdict {
+	if strings.HasPrefix(v.owner, senderPrefix) {
+		return v
+	}
+	name := req.ConnectOptions.Name
+	instance, meant, named := instanceOf(name, v.owner)
+	switch {
+	case named:
+		v.instance = instance
+	case meant:
+		r.refused.Add(1)
+		v.outcome, v.err = refusedName, domain.NewError(domain.Forbidden, "the client name is not <group>.<instance> with a valid instance name")
+		return v
+	case v.outcome == accepted:
+		v.outcome = acceptedObserver
+	}
+	if r.gates.isClosed(v.owner, now) && (r.cfg.Alive == nil || !named || !r.cfg.Alive(v.owner, instance)) {
+		r.limited.Add(1)
+		v.outcome, v.err = refusedInstances, tooManyInstances(limits)
+		return v
+	}
+	at := connection{req.Server.ID, req.ClientInformation.ID}
+	if r.cfg.Sessions != nil && !r.cfg.Sessions.admit(at, v.hash.user(v.owner), v.owner, name, limits.MaxConnections) {
+		r.limited.Add(1)
+		v.outcome, v.err = refusedConnections, tooManyConnections(limits)
+	}
+	return v
 }
 
 // verify returns the group or sender that a token belongs to.
-func (r *Responder) verify(ctx context.Context, token string) (string, error) {
-	group, err := r.cfg.Verifier.GroupOfToken(ctx, token)
+func (r *Responder) verify(ctx context.Context, token string) (owner string, left time.Duration, err error) {
+	group, left, err := r.cfg.Verifier.GroupOfToken(ctx, token)
 	if err == nil || r.cfg.Senders == nil || away(err) {
-		return group, err
+		return group, left, err
 	}
-	id, senderErr := r.cfg.Senders.SenderOfToken(ctx, token)
+	id, left, senderErr := r.cfg.Senders.SenderOfToken(ctx, token)
 	switch {
 	case senderErr == nil:
-		return SenderName(id), nil
-	case away(senderErr):
-		return "", senderErr
+		return SenderName(id), left, nil
+	case away(senderErr), domain.CodeOf(senderErr) == domain.Internal:
+		return "", 0, senderErr
 	}
-	return "", err
+	return "", 0, err
 }
 
 // away reports whether the Verifier is unavailable.
@@ -320,18 +590,22 @@ func away(err error) bool {
 	return domain.CodeOf(err) == domain.Unavailable || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (r *Responder) userJWT(group, userKey string, now time.Time) (string, error) {
+func (r *Responder) userJWT(v verdict, userKey string, now time.Time) (string, error) {
 	var permissions jwt.Permissions
-	if strings.HasPrefix(group, senderPrefix) {
-		permissions = SenderPermissions(group)
-	} else {
-		var err error
-		if permissions, err = Permissions(group); err != nil {
-			return "", err
-		}
+	var err error
+	switch {
+	case strings.HasPrefix(v.owner, senderPrefix):
+		permissions = SenderPermissions(v.owner)
+	case v.instance != "":
+		permissions, err = Permissions(v.owner, v.instance)
+	default:
+		permissions, err = ObserverPermissions(v.owner)
+	}
+	if err != nil {
+		return "", err
 	}
 	user := jwt.NewUserClaims(userKey)
-	user.Name = group // shown by the server as the connection's user
+	user.Name = v.hash.user(v.owner) // shown by the server as the connection's user
 	user.Audience = r.cfg.Account
 	user.Permissions = permissions
 	// Leaf nodes are not allowed, because one would carry all clients of another server. MQTT is not allowed either.
@@ -339,13 +613,12 @@ func (r *Responder) userJWT(group, userKey string, now time.Time) (string, error
 		jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 	}
 	spread := time.Duration(rand.Int64N(int64(r.cfg.Lifetime)/10 + 1))
-	user.Expires = now.Add(r.cfg.Lifetime - spread).Unix()
+	expires := now.Add(r.cfg.Lifetime - spread)
+	if !v.until.IsZero() && v.until.Before(expires) {
+		expires = v.until
+	}
+	user.Expires = expires.Unix()
 	return user.Encode(r.cfg.Issuer)
-}
-
-func (r *Responder) warn(failure string, err error, args ...any) {
-	// Anyone who can reach the port can cause these warnings, so only a sample is logged; the counters count all.
-	r.logLimit.Do(func() { r.cfg.Log.Warn(failure, append(args, "err", err)...) })
 }
 
 // reason returns the error text for the server: the message of a domain.Error without its cause.

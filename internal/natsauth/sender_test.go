@@ -48,14 +48,15 @@ func TestSender(t *testing.T) {
 	if !w.login(t, nats.Token("sesame")) {
 		t.Error("a sender is not remembered")
 	}
-	w.responder.Forget(name)
+	w.responder.Recheck(name)
 	if w.login(t, nats.Token("sesame")) {
 		t.Error("a deleted token came back in an outage")
 	}
 	w.tokens.change(func(v *tokens) { v.err, v.sender = nil, "" })
-	if n, err := w.server.DropGroup(name); err != nil || n == 0 {
-		t.Errorf("dropped %d, %v", n, err)
-	}
+	w.responder.Recheck(name)
+	ended := s.StatusChanged(nats.RECONNECTING)
+	w.sessions.Check()
+	awaitEnd(t, "the connection of a deleted token", ended)
 	if w.login(t, nats.Token("sesame")) {
 		t.Error("a deleted token was let in")
 	}

@@ -52,12 +52,16 @@ const (
 	maxDeadPerGroup     = 1000
 	noDuplicates        = 100 * time.Millisecond // the minimum that the server accepts
 
+	// The heartbeats of all groups. With the default limits, a group has at most 1000 of 16 KiB. For a second, until the
+	// dispatchers remove what is beyond, it can have one of 64 KiB on each of its 2000 connections.
+	bucketBytes = 1024 * mib
+
 	attempts   = 5
 	retryAfter = 200 * time.Millisecond
 )
 
 // StorageBytes is the sum of all streams' bounds. A server with less JetStream storage refuses to create the streams.
-const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 256*mib + 64*mib
+const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 256*mib + bucketBytes
 
 // Ensure creates missing streams and updates those that differ. Any number of processes may call it at once. Replicas
 // is 1 or, in a cluster, 3. A stream with more replicas keeps them; otherwise one role that is started without its
@@ -193,7 +197,7 @@ func instances(replicas int) jetstream.StreamConfig {
 		Discard:           jetstream.DiscardNew,
 		MaxMsgsPerSubject: 1,
 		MaxAge:            InstanceTTL,
-		MaxBytes:          64 * mib,
+		MaxBytes:          bucketBytes,
 		MaxMsgSize:        64 * kib,
 		Duplicates:        noDuplicates,
 		AllowDirect:       true,

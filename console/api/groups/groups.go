@@ -33,7 +33,8 @@ type Store interface {
 	LimitGroup(ctx context.Context, name string, change domain.GroupLimitsChange) error
 	// DeleteGroup deletes a group. Conflict: it has jobs.
 	DeleteGroup(ctx context.Context, name string) error
-	RotateGroupToken(ctx context.Context, name string) (string, error)
+	// RotateGroupToken replaces a group's token. The old one stays valid for the overlap.
+	RotateGroupToken(ctx context.Context, name string, overlap time.Duration) (string, error)
 }
 
 // Pauses pauses the schedules of a group's jobs.
@@ -68,7 +69,10 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/groups/{name}", Tag: tag, Summary: "Delete a group", Needs: account.Admin,
 		Description: "If the group has jobs, the answer is 409."}, a.remove)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/token", Tag: tag, Summary: "Replace a group's token", Needs: account.Admin,
-		Description: "The old token stops working at once."}, a.replaceToken)
+		Description: "Without `overlap`, the old token stops working at once: it opens no new connections, and its connections end within a minute. " +
+			"With `overlap`, it stays valid for this time, at most 168h, so that executors can be restarted one after the other. " +
+			"A group has at most two valid tokens: an older one ends at once.",
+		Body: rest.BodyOf[replaceTokenBody](), BodyOptional: true}, a.replaceToken)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}/instances", Tag: tag, Summary: "List a group's instances",
 		Description: "All instances that send heartbeats, in one page.", Needs: account.Viewer}, a.instances)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/instances/{id}/drain", Tag: tag, Summary: "Drain an instance", Needs: account.Operator,
@@ -97,9 +101,17 @@ type newGroup struct {
 	Token string `json:"token" doc:"The token with which the group's executors connect. It is shown only in this answer"`
 }
 
-type groupToken struct {
-	Token string `json:"token" doc:"The group's new token. It is shown only in this answer"`
+type replaceTokenBody struct {
+	Overlap domain.Duration `json:"overlap,omitempty" doc:"How long the old token stays valid, such as 24h; at most 168h. Default: it ends at once"`
 }
+
+type groupToken struct {
+	Token              string          `json:"token" doc:"The group's new token. It is shown only in this answer"`
+	PreviousTokenUntil *domain.Instant `json:"previous_token_until" doc:"When the old token ends; null: it has ended"`
+}
+
+// maxOverlap is the longest time for which a replaced token may stay valid.
+const maxOverlap = 7 * 24 * time.Hour
 
 // GroupPath names a group in the path.
 type GroupPath struct {
@@ -231,13 +243,36 @@ func (a *API) remove(ctx context.Context, id auth.Identity, in *GroupPath) (*str
 	return nil, nil
 }
 
-func (a *API) replaceToken(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[groupToken], error) {
-	token, err := a.Store.RotateGroupToken(ctx, in.Name)
+func (a *API) replaceToken(ctx context.Context, id auth.Identity, in *struct {
+	GroupPath
+	rest.JSONBody
+}) (*rest.Output[groupToken], error) {
+	var b replaceTokenBody
+	var shape error
+	if len(in.RawBody) > 0 {
+		shape = in.Decode(&b)
+	}
+	var f domain.Faults
+	if d := time.Duration(b.Overlap); d < 0 || d > maxOverlap {
+		f.Add("overlap", "must be between 0s and 168h")
+	}
+	if err := strict.AlsoFaulty(shape, f.Err("the overlap is not valid")); err != nil {
+		return nil, err
+	}
+	token, err := a.Store.RotateGroupToken(ctx, in.Name, time.Duration(b.Overlap))
 	if err != nil {
 		return nil, err
 	}
-	a.Audit.Record(ctx, id, "group.token", "group/"+in.Name, nil, nil)
-	return rest.Answer(groupToken{token}), nil
+	var until *domain.Instant
+	if b.Overlap > 0 {
+		g, err := a.Visible.Group(ctx, id, in.Name)
+		if err != nil {
+			return nil, err
+		}
+		until = g.PreviousTokenUntil
+	}
+	a.Audit.Record(ctx, id, "group.token", "group/"+in.Name, nil, map[string]any{"previous_token_until": until})
+	return rest.Answer(groupToken{token, until}), nil
 }
 
 func (a *API) instances(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[rest.Page[domain.Instance]], error) {

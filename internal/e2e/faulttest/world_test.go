@@ -173,7 +173,7 @@ func (w *world) add(name, role string, env []string) {
 		m.postgres = rig.NewProxy(w.t, w.socket)
 		m.args = []string{role}
 		m.env = append(m.env, "BELFRY_NATS_URL="+w.nats.SystemURL(through), "BELFRY_NATS_REPLICAS=3",
-			"BELFRY_NATS_ISSUER_SEED="+w.nats.Seed,
+			"BELFRY_NATS_ISSUER_SEED="+w.nats.Seed, "BELFRY_NATS_SYSTEM_URL="+w.nats.AccountURL(through),
 			"BELFRY_DATABASE_URL=postgres://belfry@"+m.postgres.Addr()+"/belfry?sslmode=disable")
 	}
 	m.env = append(m.env, env...)

@@ -62,6 +62,7 @@ func newWorld(t testing.TB, goInstances, pythonInstances int, interpreter string
 	http := rig.FreePort(t)
 	env := []string{
 		"BELFRY_DATABASE_URL=" + dbURL, "BELFRY_NATS_URL=nats://belfry:" + rig.NATSPassword + "@127.0.0.1:" + port, "BELFRY_LOG_FORMAT=json",
+		"BELFRY_NATS_SYSTEM_URL=nats://sys:" + rig.SysPassword + "@127.0.0.1:" + port,
 		"BELFRY_NATS_ISSUER_SEED=" + seed, "BELFRY_ADMIN_PASSWORD=" + adminPassword, "BELFRY_HTTP=127.0.0.1:" + http,
 	}
 	for _, role := range []string{"console", "scheduler", "scheduler", "dispatcher", "dispatcher"} {

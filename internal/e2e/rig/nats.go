@@ -127,6 +127,11 @@ func (c *NATSCluster) SystemURL(through func(i int) string) string {
 	return c.urls("belfry:"+NATSPassword+"@", through)
 }
 
+// AccountURL returns --nats-system-url, with the user of NATS's system account. Through is as for SystemURL.
+func (c *NATSCluster) AccountURL(through func(i int) string) string {
+	return c.urls("sys:"+SysPassword+"@", through)
+}
+
 // ExecutorURL returns --nats-url for executors. Through is as for SystemURL.
 func (c *NATSCluster) ExecutorURL(through func(i int) string) string { return c.urls("", through) }
 

@@ -166,11 +166,11 @@ func TestNATSCluster(t *testing.T) {
 // groupTokens is a verifier that knows one group.
 type groupTokens struct{}
 
-func (groupTokens) GroupOfToken(_ context.Context, token string) (string, error) {
+func (groupTokens) GroupOfToken(_ context.Context, token string) (string, time.Duration, error) {
 	if token != "token-a" {
-		return "", domain.NewError(domain.NotFound, "no such token")
+		return "", 0, domain.NewError(domain.Forbidden, "no such token")
 	}
-	return "a", nil
+	return "a", 0, nil
 }
 
 // answerLogins answers log-ins of the cluster, over connections to these addresses, until the test ends.

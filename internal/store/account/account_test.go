@@ -3,6 +3,7 @@ package account_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -170,11 +171,11 @@ func TestTokenRights(t *testing.T) {
 		t.Errorf("the list says %+v, %v", list, err)
 	}
 	exec(t, pool, `UPDATE api_tokens SET scope = 'events'`)
-	if _, err := s.Tokens.SenderOfToken(t.Context(), secret); !errors.Is(err, account.ErrCredentials) {
+	if _, _, err := s.Tokens.SenderOfToken(t.Context(), secret); !errors.Is(err, account.ErrCredentials) {
 		t.Errorf("a token with groups may send events for all groups: %v", err)
 	}
 	exec(t, pool, `UPDATE api_tokens SET groups = '{}'`)
-	if _, err := s.Tokens.SenderOfToken(t.Context(), secret); err != nil {
+	if _, _, err := s.Tokens.SenderOfToken(t.Context(), secret); err != nil {
 		t.Errorf("without groups: %v", err)
 	}
 	exec(t, pool, `DELETE FROM users`)
@@ -227,4 +228,74 @@ func TestPostgresAway(t *testing.T) {
 	if _, err := s.Sessions.LogIn(ctx, "admin", "x", account.Origin{}); domain.CodeOf(err) != domain.Unavailable {
 		t.Errorf("log in: %v", err)
 	}
+}
+
+// A token may send events over NATS as long as it is of scope events and has the rights of an admin.
+func TestSenders(t *testing.T) {
+	s, pool := open(t)
+	if _, _, err := s.Users.EnsureAdmin(t.Context(), "correct horse"); err != nil {
+		t.Fatal(err)
+	}
+	session, err := s.Sessions.LogIn(t.Context(), "admin", "correct horse", account.Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := s.Authenticate(t.Context(), session.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(name string, role account.Role, scope account.Scope, expiresAt *time.Time) (account.Token, string) {
+		t.Helper()
+		made, secret, err := s.Tokens.CreateToken(t.Context(), owner, name, role, nil, scope, expiresAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made, secret
+	}
+	soon := time.Now().Add(time.Hour)
+	sender, secret := create("sender", account.Admin, account.ScopeEvents, nil)
+	expiring, expiringSecret := create("expiring", account.Admin, account.ScopeEvents, &soon)
+	other, otherSecret := create("other", account.Admin, account.ScopeAll, nil)
+	weak, weakSecret := create("weak", account.Viewer, account.ScopeEvents, nil)
+	ids := []int64{sender.ID, expiring.ID, other.ID, weak.ID, 12345}
+	want := func(what string, live ...int64) {
+		t.Helper()
+		got, err := s.Tokens.LiveSenders(t.Context(), ids)
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, live) {
+			t.Errorf("%s: %v may send events, want %v (%v)", what, got, live, err)
+		}
+		for id, secret := range map[int64]string{sender.ID: secret, expiring.ID: expiringSecret, other.ID: otherSecret, weak.ID: weakSecret} {
+			found, _, err := s.Tokens.SenderOfToken(t.Context(), secret)
+			if slices.Contains(live, id) {
+				if err != nil || found != id {
+					t.Errorf("%s: token %d is %d, %v", what, id, found, err)
+				}
+			} else if !errors.Is(err, account.ErrCredentials) || domain.CodeOf(err) != domain.Forbidden {
+				t.Errorf("%s: token %d: %v", what, id, err)
+			}
+		}
+	}
+	want("at first", sender.ID, expiring.ID)
+	if _, left, err := s.Tokens.SenderOfToken(t.Context(), expiringSecret); err != nil || left <= 0 || left > time.Hour {
+		t.Errorf("the token is valid for %v, %v", left, err)
+	}
+	if _, left, err := s.Tokens.SenderOfToken(t.Context(), secret); err != nil || left != 0 {
+		t.Errorf("a token without an expiry is valid for %v, %v", left, err)
+	}
+	exec(t, pool, `UPDATE api_tokens SET expires_at = now() - interval '1 second' WHERE id = $1`, expiring.ID)
+	want("after an expiry", sender.ID)
+	exec(t, pool, `UPDATE users SET disabled = true`)
+	want("while the user is disabled")
+	exec(t, pool, `UPDATE users SET disabled = false, role = 'operator'`)
+	want("after the user's role has changed")
+	exec(t, pool, `UPDATE users SET role = 'admin'`)
+	want("with the old role", sender.ID)
+	exec(t, pool, `UPDATE api_tokens SET groups = '{default}' WHERE id = $1`, sender.ID)
+	want("with groups, which only tokens of earlier versions have")
+	exec(t, pool, `UPDATE api_tokens SET groups = '{}' WHERE id = $1`, sender.ID)
+	if _, err := s.Tokens.DeleteToken(t.Context(), 0, sender.ID); err != nil {
+		t.Fatal(err)
+	}
+	want("after a deletion")
 }

@@ -2,9 +2,11 @@ package account
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/bearer"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -85,19 +87,47 @@ func fromRow(t sqlcgen.ApiToken, user string) Token {
 }
 
 // SenderOfToken returns the id of an API token of scope events that may send events for the jobs of all groups, because
-// a message on NATS does not carry its sender. Otherwise it returns ErrCredentials.
-func (s *Tokens) SenderOfToken(ctx context.Context, token string) (int64, error) {
+// a message on NATS does not carry its sender. Otherwise it returns ErrCredentials, in an error of code Forbidden. left is
+// how long the token stays valid, or 0 if it does not expire.
+func (s *Tokens) SenderOfToken(ctx context.Context, token string) (id int64, left time.Duration, err error) {
 	if !bearer.Is(token, bearer.API) {
-		return 0, ErrCredentials
+		return 0, 0, notSender(ErrCredentials)
 	}
 	p, err := s.principal(ctx, token)
+	if errors.Is(err, ErrCredentials) {
+		return 0, 0, notSender(err)
+	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	if p.Scope != ScopeEvents || p.Role != Admin {
-		return 0, ErrCredentials
+	if !maySend(p.Scope, p.Role) {
+		return 0, 0, notSender(ErrCredentials)
 	}
-	return p.TokenID, nil
+	if !p.ExpiresAt.IsZero() {
+		left = max(time.Until(p.ExpiresAt), time.Millisecond)
+	}
+	return p.TokenID, left, nil
+}
+
+func notSender(err error) error {
+	return domain.WrapError(domain.Forbidden, "the API token may not send events over NATS", err)
+}
+
+func maySend(scope Scope, role Role) bool { return scope == ScopeEvents && role == Admin }
+
+// LiveSenders returns those of the tokens for which SenderOfToken would return no error.
+func (s *Tokens) LiveSenders(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := s.q.LiveTokens(ctx, ids)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	var live []int64
+	for _, r := range rows {
+		if maySend(Scope(r.Scope), Lesser(Role(r.Role), confined(r.TokenRole, r.TokenGroups))) {
+			live = append(live, r.ID)
+		}
+	}
+	return live, nil
 }
 
 func (s *Tokens) principal(ctx context.Context, token string) (Principal, error) {

@@ -1,12 +1,11 @@
 // Package group keeps executor groups and the tokens of their executors.
 //
-// Every error is a domain.Error, except ErrToken.
+// Every error is a domain.Error.
 package group
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,8 +16,9 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// ErrToken means that a group token is wrong or was replaced. It does not reveal which.
-var ErrToken = errors.New("the group token is not valid")
+// ErrToken means that a group token is wrong or was replaced. It does not reveal which. Its code is Forbidden, because it
+// is a verdict on the token.
+var ErrToken = domain.NewError(domain.Forbidden, "the group token is not valid")
 
 // Store keeps executor groups in Postgres. It is safe for concurrent use.
 type Store struct{ q *sqlcgen.Queries }
@@ -45,11 +45,12 @@ func (s *Store) EnsureGroup(ctx context.Context, name, description string) (crea
 	return n == 1, pgerr.Translate(err)
 }
 
-// RotateGroupToken replaces the group's token and returns the new one. The old token is no longer accepted; connections
-// that it opened stay open. The error is NotFound if there is no such group.
-func (s *Store) RotateGroupToken(ctx context.Context, name string) (string, error) {
+// RotateGroupToken replaces the group's token and returns the new one. The old token stays valid for the overlap; with 0
+// it is no longer accepted. An older token that is still valid ends at once. The error is NotFound if there is no such
+// group.
+func (s *Store) RotateGroupToken(ctx context.Context, name string, overlap time.Duration) (string, error) {
 	token, digest := bearer.New(bearer.Group)
-	n, err := s.q.SetGroupToken(ctx, sqlcgen.SetGroupTokenParams{Name: name, TokenSha256: digest})
+	n, err := s.q.SetGroupToken(ctx, sqlcgen.SetGroupTokenParams{Name: name, TokenSha256: digest, OverlapSeconds: overlap.Seconds()})
 	if err != nil {
 		return "", pgerr.Translate(err)
 	}
@@ -59,16 +60,33 @@ func (s *Store) RotateGroupToken(ctx context.Context, name string) (string, erro
 	return token, nil
 }
 
-// GroupOfToken returns the name of the group that a token belongs to, or ErrToken.
-func (s *Store) GroupOfToken(ctx context.Context, token string) (string, error) {
+// GroupOfToken returns the name of the group that a token belongs to, or ErrToken. left is how long the token stays
+// valid, or 0 for the group's current token.
+func (s *Store) GroupOfToken(ctx context.Context, token string) (name string, left time.Duration, err error) {
 	if !bearer.Is(token, bearer.Group) {
-		return "", ErrToken
+		return "", 0, ErrToken
 	}
-	name, err := s.q.GroupOfToken(ctx, bearer.Digest(token))
+	g, err := s.q.GroupOfToken(ctx, bearer.Digest(token))
 	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) == domain.NotFound {
-		return "", ErrToken
+		return "", 0, ErrToken
 	}
-	return name, err
+	return g.Name, time.Duration(g.LeftSeconds * float64(time.Second)), err
+}
+
+// TokensOfGroups returns the SHA-256 of all valid tokens of the named groups.
+func (s *Store) TokensOfGroups(ctx context.Context, groups []string) (map[string][][]byte, error) {
+	rows, err := s.q.TokensOfGroups(ctx, groups)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	tokens := make(map[string][][]byte, len(rows))
+	for _, r := range rows {
+		tokens[r.Name] = [][]byte{r.TokenSha256}
+		if r.Previous != nil {
+			tokens[r.Name] = append(tokens[r.Name], r.Previous)
+		}
+	}
+	return tokens, nil
 }
 
 // Group returns a group, or NotFound. It leaves out the numbers of instances and jobs, because the roster counts instances
@@ -162,7 +180,7 @@ func toGroup(r sqlcgen.GroupsRow) (domain.Group, error) {
 	return domain.Group{Name: r.Name, Description: r.Description,
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
 		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy,
-		Limits: l}, err
+		PreviousTokenUntil: fromEpoch(r.PreviousTokenUntil), Limits: l}, err
 }
 
 // fromEpoch returns nil for the epoch, which stands for a missing instant.

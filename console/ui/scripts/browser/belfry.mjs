@@ -75,20 +75,20 @@ export async function logIn(base, username, password) {
 export function heartbeat(nats, token, message) {
   const body = JSON.stringify({ v: 1, boot_id: randomBytes(8).toString("hex"), running: 0, seq: 1, draining: false, started_at: new Date().toISOString(), ...message });
   const inbox = `_INBOX_${message.group}.1`;
-  return speak(nats, token, `SUB ${inbox} 1\r\n${pub(`$KV.belfry_instances.${message.group}.${message.instance} ${inbox}`, body)}`, /"seq":/, /"error"/);
+  return speak(nats, token, `${message.group}.${message.instance}`, `SUB ${inbox} 1\r\n${pub(`$KV.belfry_instances.${message.group}.${message.instance} ${inbox}`, body)}`, /"seq":/, /"error"/);
 }
 
 /** publish sends a message over plain NATS. NATS does not acknowledge it, so publish waits for a PONG. */
-export const publish = (nats, token, subject, body) => speak(nats, token, `${pub(subject, body)}PING\r\n`, /^PONG/m);
+export const publish = (nats, token, subject, body) => speak(nats, token, "browser test", `${pub(subject, body)}PING\r\n`, /^PONG/m);
 
 const pub = (subject, body) => `PUB ${subject} ${Buffer.byteLength(body)}\r\n${body}\r\n`;
 
 /** speak logs in to NATS, sends protocol lines, and waits for an answer that matches good or bad. */
-function speak(nats, token, what, good, bad = /-ERR/) {
+function speak(nats, token, name, what, good, bad = /-ERR/) {
   const { hostname, port } = new URL(nats);
   return new Promise((resolve, reject) => {
     let said = "";
-    const s = connect(Number(port), hostname, () => s.write(`CONNECT ${JSON.stringify({ auth_token: token, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n${what}`));
+    const s = connect(Number(port), hostname, () => s.write(`CONNECT ${JSON.stringify({ auth_token: token, name, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n${what}`));
     s.setTimeout(120_000, () => s.destroy(new Error(`NATS does not send the expected answer: ${said}`)));
     s.on("data", (d) => {
       said += d;

@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Modal, Progress, Stack, Text, TextInput } from "@mantine/core";
+import { Alert, Button, Group, Modal, Progress, Select, Stack, Text, TextInput } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "wouter";
@@ -48,6 +48,7 @@ function GroupSection({ group: g }: { group: ExecutorGroup }) {
     </Group>}>
       {g.description && <Text size="sm" c="dimmed">{g.description}</Text>}
       {g.paused_at && <Alert color="yellow" variant="light" my={4}>{t("group.paused", { by: g.paused_by, why: g.pause_reason })} <Instant at={g.paused_at} />{g.paused_until && <> – <Instant at={g.paused_until} /></>}</Alert>}
+      {g.previous_token_until && <Text size="sm" c="dimmed">{t("group.token.previous")} <Instant at={g.previous_token_until} /></Text>}
       {list.error && <ErrorNote error={list.error} />}
       {list.data && instances.length === 0 && <Empty title={t("group.noinstances")}>
         <Text size="sm">{t("group.join")}</Text><Snippet code={joinCommand(g.name, "…")} /><details><summary>{t("group.sdk")}</summary><Snippet code={sdkSnippet.replace('"default"', `"${g.name}"`)} /></details>
@@ -67,11 +68,35 @@ function GroupSection({ group: g }: { group: ExecutorGroup }) {
         </table></div>
       )}
       {dialog === "pause" && <PauseGroup group={g.name} onClose={() => setDialog(undefined)} />}
-      {dialog === "token" && <Confirm title={t("group.token")} text={t("group.token.text")} action={t("group.token.go")} onClose={() => setDialog(undefined)} onConfirm={async () => setToken((await post("/api/v1/groups/{name}/token", { path: { name: g.name } })).token)} />}
+      {dialog === "token" && <ReplaceToken group={g.name} onClose={() => setDialog(undefined)} onToken={setToken} />}
       {dialog === "delete" && <Confirm title={t("group.delete", { name: g.name })} text={t("group.delete.text")} action={t("delete")} onClose={() => setDialog(undefined)} onConfirm={async () => { await call("delete", "/api/v1/groups/{name}", { path: { name: g.name } }); await refresh("groups"); }} />}
       {draining && <Confirm title={t("instance.drain.title", { id: draining })} text={t("instance.drain.text")} action={t("instance.drain")} onClose={() => setDraining(undefined)} onConfirm={async () => { await post("/api/v1/groups/{name}/instances/{id}/drain", { path: { name: g.name, id: draining } }); await refresh("instances"); }} />}
       {token && <ShowToken group={g.name} token={token} onClose={() => setToken(undefined)} />}
     </Section>
+  );
+}
+
+const overlaps = ["", "1h", "24h", "72h", "168h"] as const;
+
+function ReplaceToken({ group, onClose, onToken }: { group: string; onClose: () => void; onToken: (token: string) => void }) {
+  const t = useT();
+  const refresh = useRefresh();
+  const [overlap, setOverlap] = useState<string>("");
+  const m = useMutation({
+    mutationFn: () => post("/api/v1/groups/{name}/token", { path: { name: group }, body: overlap ? { overlap } : {} }),
+    onSuccess: async (made) => { onToken(made.token); onClose(); await refresh("groups"); },
+  });
+  return (
+    <Modal opened onClose={onClose} title={t("group.token")} closeButtonProps={{ "aria-label": t("close") }}>
+      <form onSubmit={(e) => { e.preventDefault(); m.mutate(); }}>
+        <Stack gap="sm">
+          <Select label={t("group.token.overlap")} data={overlaps.map((o) => ({ value: o, label: t(o ? `group.token.overlap.${o}` : "group.token.overlap.none") }))} value={overlap} allowDeselect={false} onChange={(o) => setOverlap(o ?? "")} />
+          <Text size="sm">{t(overlap ? "group.token.text.overlap" : "group.token.text")}</Text>
+          {m.error && <Text c="var(--bad)" size="sm" role="alert">{errorText(t, m.error)}</Text>}
+          <Button type="submit" loading={m.isPending}>{t("group.token.go")}</Button>
+        </Stack>
+      </form>
+    </Modal>
   );
 }
 

@@ -11,6 +11,12 @@ SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token
   FROM api_tokens t JOIN users u ON u.id = t.user_id
  WHERE t.token_sha256 = @token_sha256 AND NOT u.disabled AND (t.expires_at IS NULL OR t.expires_at > now());
 
+-- name: LiveTokens :many
+-- Returns the rights of the owner and of the token, like PrincipalOfToken, for those of the tokens that are valid.
+SELECT t.id, u.role, t.role AS token_role, t.groups AS token_groups, t.scope
+  FROM api_tokens t JOIN users u ON u.id = t.user_id
+ WHERE t.id = ANY (@ids::bigint[]) AND NOT u.disabled AND (t.expires_at IS NULL OR t.expires_at > now());
+
 -- name: TouchToken :exec
 UPDATE api_tokens SET last_used_at = now() WHERE id = @id;
 

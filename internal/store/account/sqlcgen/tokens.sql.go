@@ -86,6 +86,47 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiTo
 	return i, err
 }
 
+const liveTokens = `-- name: LiveTokens :many
+SELECT t.id, u.role, t.role AS token_role, t.groups AS token_groups, t.scope
+  FROM api_tokens t JOIN users u ON u.id = t.user_id
+ WHERE t.id = ANY ($1::bigint[]) AND NOT u.disabled AND (t.expires_at IS NULL OR t.expires_at > now())
+`
+
+type LiveTokensRow struct {
+	ID          int64
+	Role        string
+	TokenRole   string
+	TokenGroups []string
+	Scope       string
+}
+
+// Returns the rights of the owner and of the token, like PrincipalOfToken, for those of the tokens that are valid.
+func (q *Queries) LiveTokens(ctx context.Context, ids []int64) ([]LiveTokensRow, error) {
+	rows, err := q.db.Query(ctx, liveTokens, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LiveTokensRow
+	for rows.Next() {
+		var i LiveTokensRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Role,
+			&i.TokenRole,
+			&i.TokenGroups,
+			&i.Scope,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const principalOfToken = `-- name: PrincipalOfToken :one
 SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
        t.groups AS token_groups, t.expires_at, t.scope,

@@ -11,7 +11,8 @@ ON CONFLICT (name) DO NOTHING;
 -- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits,
+       CASE WHEN g.previous_token_until > now() THEN g.previous_token_until ELSE 'epoch' END::timestamptz AS previous_token_until
   FROM groups g
   LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -21,7 +22,8 @@ SELECT g.name, g.description, g.created_at, g.updated_at,
 -- Returns the groups in `only`, or all groups if it is null.
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits,
+       CASE WHEN g.previous_token_until > now() THEN g.previous_token_until ELSE 'epoch' END::timestamptz AS previous_token_until
   FROM groups g
   LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -39,7 +41,12 @@ UPDATE groups SET limits = limits || @limits::jsonb, updated_at = now() WHERE na
 SELECT name, limits FROM groups WHERE name = ANY (@names::text[]);
 
 -- name: SetGroupToken :execrows
-UPDATE groups SET token_sha256 = @token_sha256, updated_at = now() WHERE name = @name;
+-- With an overlap above 0, the old token becomes the previous one. Any earlier previous token ends.
+UPDATE groups
+   SET token_sha256 = @token_sha256, updated_at = now(),
+       previous_token_sha256 = CASE WHEN @overlap_seconds::float8 > 0 THEN token_sha256 END,
+       previous_token_until = CASE WHEN @overlap_seconds::float8 > 0 THEN now() + make_interval(secs => @overlap_seconds::float8) END
+ WHERE name = @name;
 
 -- name: DeleteGroup :execrows
 -- A pause ends with its group, so that a new group of the same name starts without it.
@@ -47,4 +54,12 @@ WITH ended AS (UPDATE group_pauses SET to_at = now() WHERE group_name = @name AN
 DELETE FROM groups WHERE name = @name;
 
 -- name: GroupOfToken :one
-SELECT name FROM groups WHERE token_sha256 = @token_sha256;
+-- left_seconds is 0 for the current token, and the rest of the overlap for the previous one.
+SELECT g.name, (CASE WHEN g.token_sha256 = @token_sha256 THEN 0 ELSE EXTRACT(EPOCH FROM g.previous_token_until - now()) END)::float8 AS left_seconds
+  FROM groups g
+ WHERE g.token_sha256 = @token_sha256 OR (g.previous_token_sha256 = @token_sha256 AND g.previous_token_until > now());
+
+-- name: TokensOfGroups :many
+-- previous is null if there is no other valid token.
+SELECT g.name, g.token_sha256, (CASE WHEN g.previous_token_until > now() THEN g.previous_token_sha256 END)::bytea AS previous
+  FROM groups g WHERE g.name = ANY (@names::text[]);

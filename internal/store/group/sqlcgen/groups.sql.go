@@ -47,7 +47,8 @@ func (q *Queries) EnsureGroup(ctx context.Context, arg EnsureGroupParams) (int64
 const group = `-- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits,
+       CASE WHEN g.previous_token_until > now() THEN g.previous_token_until ELSE 'epoch' END::timestamptz AS previous_token_until
   FROM groups g
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -55,15 +56,16 @@ SELECT g.name, g.description, g.created_at, g.updated_at,
 `
 
 type GroupRow struct {
-	Name        string
-	Description string
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
-	PausedAt    time.Time
-	PausedUntil time.Time
-	PauseReason string
-	PausedBy    string
-	Limits      []byte
+	Name               string
+	Description        string
+	CreatedAt          time.Time
+	UpdatedAt          time.Time
+	PausedAt           time.Time
+	PausedUntil        time.Time
+	PauseReason        string
+	PausedBy           string
+	Limits             []byte
+	PreviousTokenUntil time.Time
 }
 
 func (q *Queries) Group(ctx context.Context, name string) (GroupRow, error) {
@@ -79,6 +81,7 @@ func (q *Queries) Group(ctx context.Context, name string) (GroupRow, error) {
 		&i.PauseReason,
 		&i.PausedBy,
 		&i.Limits,
+		&i.PreviousTokenUntil,
 	)
 	return i, err
 }
@@ -113,20 +116,29 @@ func (q *Queries) GroupLimits(ctx context.Context, names []string) ([]GroupLimit
 }
 
 const groupOfToken = `-- name: GroupOfToken :one
-SELECT name FROM groups WHERE token_sha256 = $1
+SELECT g.name, (CASE WHEN g.token_sha256 = $1 THEN 0 ELSE EXTRACT(EPOCH FROM g.previous_token_until - now()) END)::float8 AS left_seconds
+  FROM groups g
+ WHERE g.token_sha256 = $1 OR (g.previous_token_sha256 = $1 AND g.previous_token_until > now())
 `
 
-func (q *Queries) GroupOfToken(ctx context.Context, tokenSha256 []byte) (string, error) {
+type GroupOfTokenRow struct {
+	Name        string
+	LeftSeconds float64
+}
+
+// left_seconds is 0 for the current token, and the rest of the overlap for the previous one.
+func (q *Queries) GroupOfToken(ctx context.Context, tokenSha256 []byte) (GroupOfTokenRow, error) {
 	row := q.db.QueryRow(ctx, groupOfToken, tokenSha256)
-	var name string
-	err := row.Scan(&name)
-	return name, err
+	var i GroupOfTokenRow
+	err := row.Scan(&i.Name, &i.LeftSeconds)
+	return i, err
 }
 
 const groups = `-- name: Groups :many
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits,
+       CASE WHEN g.previous_token_until > now() THEN g.previous_token_until ELSE 'epoch' END::timestamptz AS previous_token_until
   FROM groups g
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -141,15 +153,16 @@ type GroupsParams struct {
 }
 
 type GroupsRow struct {
-	Name        string
-	Description string
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
-	PausedAt    time.Time
-	PausedUntil time.Time
-	PauseReason string
-	PausedBy    string
-	Limits      []byte
+	Name               string
+	Description        string
+	CreatedAt          time.Time
+	UpdatedAt          time.Time
+	PausedAt           time.Time
+	PausedUntil        time.Time
+	PauseReason        string
+	PausedBy           string
+	Limits             []byte
+	PreviousTokenUntil time.Time
 }
 
 // Returns the groups in `only`, or all groups if it is null.
@@ -172,6 +185,7 @@ func (q *Queries) Groups(ctx context.Context, arg GroupsParams) ([]GroupsRow, er
 			&i.PauseReason,
 			&i.PausedBy,
 			&i.Limits,
+			&i.PreviousTokenUntil,
 		); err != nil {
 			return nil, err
 		}
@@ -186,7 +200,7 @@ func (q *Queries) Groups(ctx context.Context, arg GroupsParams) ([]GroupsRow, er
 const insertGroup = `-- name: InsertGroup :one
 INSERT INTO groups (name, description, token_sha256)
 VALUES ($1, $2, $3)
-RETURNING name, description, token_sha256, created_at, updated_at, limits
+RETURNING name, description, token_sha256, created_at, updated_at, limits, previous_token_sha256, previous_token_until
 `
 
 type InsertGroupParams struct {
@@ -205,6 +219,8 @@ func (q *Queries) InsertGroup(ctx context.Context, arg InsertGroupParams) (Group
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Limits,
+		&i.PreviousTokenSha256,
+		&i.PreviousTokenUntil,
 	)
 	return i, err
 }
@@ -245,18 +261,56 @@ func (q *Queries) SetGroupLimits(ctx context.Context, arg SetGroupLimitsParams) 
 }
 
 const setGroupToken = `-- name: SetGroupToken :execrows
-UPDATE groups SET token_sha256 = $1, updated_at = now() WHERE name = $2
+UPDATE groups
+   SET token_sha256 = $1, updated_at = now(),
+       previous_token_sha256 = CASE WHEN $2::float8 > 0 THEN token_sha256 END,
+       previous_token_until = CASE WHEN $2::float8 > 0 THEN now() + make_interval(secs => $2::float8) END
+ WHERE name = $3
 `
 
 type SetGroupTokenParams struct {
-	TokenSha256 []byte
-	Name        string
+	TokenSha256    []byte
+	OverlapSeconds float64
+	Name           string
 }
 
+// With an overlap above 0, the old token becomes the previous one. Any earlier previous token ends.
 func (q *Queries) SetGroupToken(ctx context.Context, arg SetGroupTokenParams) (int64, error) {
-	result, err := q.db.Exec(ctx, setGroupToken, arg.TokenSha256, arg.Name)
+	result, err := q.db.Exec(ctx, setGroupToken, arg.TokenSha256, arg.OverlapSeconds, arg.Name)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const tokensOfGroups = `-- name: TokensOfGroups :many
+SELECT g.name, g.token_sha256, (CASE WHEN g.previous_token_until > now() THEN g.previous_token_sha256 END)::bytea AS previous
+  FROM groups g WHERE g.name = ANY ($1::text[])
+`
+
+type TokensOfGroupsRow struct {
+	Name        string
+	TokenSha256 []byte
+	Previous    []byte
+}
+
+// previous is null if there is no other valid token.
+func (q *Queries) TokensOfGroups(ctx context.Context, names []string) ([]TokensOfGroupsRow, error) {
+	rows, err := q.db.Query(ctx, tokensOfGroups, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TokensOfGroupsRow
+	for rows.Next() {
+		var i TokensOfGroupsRow
+		if err := rows.Scan(&i.Name, &i.TokenSha256, &i.Previous); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

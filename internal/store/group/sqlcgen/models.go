@@ -9,10 +9,12 @@ import (
 )
 
 type Group struct {
-	Name        string
-	Description string
-	TokenSha256 []byte
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
-	Limits      []byte
+	Name                string
+	Description         string
+	TokenSha256         []byte
+	CreatedAt           time.Time
+	UpdatedAt           time.Time
+	Limits              []byte
+	PreviousTokenSha256 []byte
+	PreviousTokenUntil  *time.Time
 }

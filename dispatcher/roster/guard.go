@@ -1,0 +1,139 @@
+package roster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/executor/wire"
+)
+
+const (
+	guardEvery = time.Second
+	// The keys of one group that a guard removes in one turn, so that one group's keys do not delay the removal of
+	// another's.
+	removedAtOnce = 200
+	warnEvery     = 10 * time.Second
+)
+
+// The reasons for a removal, as the label of a metric.
+const (
+	tooLarge     = "too_large"
+	tooManyKeys  = "max_instances"
+	removalTimed = 5 * time.Second
+)
+
+// GuardConfig is what a Guard works with. All fields but Closed are required.
+type GuardConfig struct {
+	Roster    *Roster
+	JetStream jetstream.JetStream
+	// Closed is called when a group has more instances than its limit, with the names of the removed ones.
+	Closed   func(group string, instances []string)
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Guard removes heartbeats from the bucket that would leave no room for those of other groups: the newest keys beyond a
+// group's limit, and heartbeats larger than wire.MaxHeartbeat. Any number of dispatchers may run one. They agree which keys
+// are the newest (see population), and a removal names the sequence up to which it removes, so that a newer heartbeat
+// is judged on its own.
+type Guard struct {
+	GuardConfig
+	count  *prometheus.CounterVec
+	warned map[string]time.Time // by group and reason; used only by Run
+}
+
+// NewGuard returns a Guard that removes nothing until Run is called.
+func NewGuard(cfg GuardConfig) *Guard {
+	g := &Guard{GuardConfig: cfg, warned: make(map[string]time.Time), count: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "belfry_heartbeats_removed_total", Help: "Heartbeats that this dispatcher has removed from the bucket, by group and reason: too_large or max_instances.",
+	}, []string{"group", "reason"})}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(g.count)
+	}
+	return g
+}
+
+// Run removes keys until ctx ends.
+func (g *Guard) Run(ctx context.Context) {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := g.turn(ctx); err != nil && ctx.Err() == nil {
+				g.Log.WarnContext(ctx, "cannot remove heartbeats beyond the limits, retrying", "err", err)
+			}
+		}
+	}
+}
+
+func (g *Guard) turn(ctx context.Context) error {
+	found := g.Roster.unwanted(removedAtOnce)
+	if len(found) == 0 {
+		return nil
+	}
+	stream, err := g.JetStream.Stream(ctx, "KV_"+wire.BucketInstances)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	excess := make(map[string][]string)
+	for _, u := range found {
+		if err := g.remove(ctx, stream, u); err != nil {
+			errs = append(errs, err)
+			break // the bucket is not available; the next turn tries again
+		}
+		reason := tooManyKeys
+		if u.large {
+			reason = tooLarge
+		} else {
+			excess[u.group] = append(excess[u.group], u.name)
+		}
+		g.count.WithLabelValues(u.group, reason).Inc()
+		g.warn(u, reason)
+	}
+	if g.Closed != nil {
+		for group, names := range excess {
+			g.Closed(group, names)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes the message of a key, unless a newer one has replaced it. It purges, because the stream denies deletions
+// of single messages.
+func (g *Guard) remove(ctx context.Context, stream jetstream.Stream, u unwanted) error {
+	ctx, cancel := context.WithTimeout(ctx, removalTimed)
+	defer cancel()
+	subject := wire.InstanceSubject(wire.InstanceKey(u.group, u.name))
+	if err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(u.seq+1)); err != nil {
+		return err
+	}
+	g.Roster.removed(u.key, u.seq)
+	return nil
+}
+
+// warn logs a removal, once per group and reason in warnEvery.
+func (g *Guard) warn(u unwanted, reason string) {
+	now, at := time.Now(), u.group+" "+reason
+	if last, ok := g.warned[at]; ok && now.Sub(last) < warnEvery {
+		return
+	}
+	if len(g.warned) >= reportedMax {
+		clear(g.warned)
+	}
+	g.warned[at] = now
+	if u.large {
+		g.Log.Warn("removed a heartbeat of over 16 KiB, the instance gets no runs: it has too many handlers or labels", "group", u.group, "instance", u.name, "max_bytes", wire.MaxHeartbeat)
+		return
+	}
+	g.Log.Warn("removed the newest instances of a group with more than its max_instances, its log-ins are refused for a minute",
+		"group", u.group, "instance", u.name)
+}
