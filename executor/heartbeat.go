@@ -89,7 +89,7 @@ func (l *link) heartbeat(beat int64) wire.Heartbeat {
 }
 
 // goodbye deletes the heartbeat, so that the roster learns at once that this instance has stopped. It is called after
-// all results were sent. It does not delete another boot's heartbeat under the same name.
+// all results were settled, or after the bound of that wait. It does not delete another boot's heartbeat under the same name.
 func (l *link) goodbye(ctx context.Context) {
 	if connected, _ := l.ready(); connected {
 		l.takeBack(ctx)
