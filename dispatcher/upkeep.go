@@ -14,9 +14,11 @@ type UpkeepStore interface {
 	SyncClock(ctx context.Context) error
 	MakeDays(ctx context.Context, days []time.Time) error
 	Vacuum(ctx context.Context) error
+	TendUsage(ctx context.Context) error // of groups
 }
 
-// upkeep keeps the database in order: the store's estimate of its clock, partitions for the next days, and small hot tables.
+// upkeep keeps the database in order: the store's estimate of its clock, partitions for the next days, small hot tables, and
+// the usage of groups.
 type upkeep struct {
 	store UpkeepStore
 	log   *slog.Logger
@@ -27,6 +29,7 @@ const (
 	daysPeriod   = time.Hour
 	daysAhead    = 4
 	vacuumPeriod = 2 * time.Second
+	usagePeriod  = 30 * time.Second
 )
 
 func (u upkeep) daysLoop(ctx context.Context) {
@@ -56,6 +59,14 @@ func (u upkeep) vacuumLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, vacuumPeriod) {
 		if err := u.store.Vacuum(ctx); err != nil {
 			u.warn(ctx, "cannot vacuum the hot tables, retrying", err)
+		}
+	}
+}
+
+func (u upkeep) usageLoop(ctx context.Context) {
+	for lifecycle.Pause(ctx, usagePeriod) {
+		if err := u.store.TendUsage(ctx); err != nil {
+			u.warn(ctx, "cannot maintain the usage of groups, retrying", err)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package domain
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // GroupLimits bounds what one executor group may use of what all groups share. docs/limits.md says what happens beyond
 // each limit.
@@ -25,6 +28,15 @@ func DefaultGroupLimits() GroupLimits {
 		MaxLogBytesPerDay: 50 << 30,
 		MaxScriptVersions: 10_000,
 	}
+}
+
+// GroupLimitsFrom returns the limits of a group, given those that an administrator has set, as JSON.
+func GroupLimitsFrom(own []byte) (GroupLimits, error) {
+	l := DefaultGroupLimits()
+	if err := json.Unmarshal(own, &l); err != nil {
+		return l, WrapError(Internal, "read the limits of a group", err)
+	}
+	return l, nil
 }
 
 // maxLimit is the highest value of a limit that counts objects. It keeps sums of limits far from an overflow.

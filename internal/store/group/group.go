@@ -130,20 +130,11 @@ func (s *Store) GroupLimits(ctx context.Context, names []string) (map[string]dom
 	}
 	out := make(map[string]domain.GroupLimits, len(rows))
 	for _, r := range rows {
-		if out[r.Name], err = limits(r.Name, r.Limits); err != nil {
+		if out[r.Name], err = domain.GroupLimitsFrom(r.Limits); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
-}
-
-// limits returns the limits of a group, given those that an administrator has set.
-func limits(group string, own []byte) (domain.GroupLimits, error) {
-	l := domain.DefaultGroupLimits()
-	if err := json.Unmarshal(own, &l); err != nil {
-		return l, domain.WrapError(domain.Internal, "read the limits of group "+group, err)
-	}
-	return l, nil
 }
 
 // DeleteGroup deletes a group. Conflict means that it has jobs, NotFound that there is no such group.
@@ -158,7 +149,7 @@ func (s *Store) DeleteGroup(ctx context.Context, name string) error {
 func noGroup() error { return domain.NewError(domain.NotFound, "there is no group of this name") }
 
 func toGroup(r sqlcgen.GroupsRow) (domain.Group, error) {
-	l, err := limits(r.Name, r.Limits)
+	l, err := domain.GroupLimitsFrom(r.Limits)
 	return domain.Group{Name: r.Name, Description: r.Description,
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
 		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy,

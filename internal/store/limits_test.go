@@ -1,0 +1,196 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// limit sets limits of group g, as JSON.
+func limit(t testing.TB, s *store.Store, limits string) {
+	t.Helper()
+	exec(t, s, `UPDATE groups SET limits = limits || $1::jsonb WHERE name = 'g'`, limits)
+}
+
+// refused checks that err is a conflict with a text that contains all words.
+func refused(t testing.TB, what string, err error, words ...string) {
+	t.Helper()
+	if domain.CodeOf(err) != domain.Conflict || err == nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: the error lacks %q: %v", what, w, err)
+		}
+	}
+}
+
+func allowed(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func renamed(name string) func(*domain.JobSpec) error {
+	return func(s *domain.JobSpec) error { s.Description = name; return nil }
+}
+
+func TestJobsAreLimited(t *testing.T) {
+	s, _ := open(t)
+	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('other', 'y')`)
+	limit(t, s, `{"max_jobs": 3}`)
+	var jobs []domain.Job
+	for i := range 3 {
+		jobs = append(jobs, create(t, s, fmt.Sprint("j", i)))
+	}
+	_, err := s.CreateJob(t.Context(), spec("one-too-many"), "test")
+	refused(t, "a fourth job", err, `"g"`, "max_jobs is 3", "would have 4 jobs", "belfry group set g --max-jobs N")
+	if n := query[int](t, s, `SELECT count(*) FROM job_versions`); n != 3 {
+		t.Errorf("%d versions are stored", n)
+	}
+
+	_, err = s.DeleteJob(t.Context(), jobs[0].ID, 0, "test")
+	allowed(t, "a deletion", err)
+	create(t, s, "instead")
+
+	elsewhere := create(t, s, "elsewhere", func(s *domain.JobSpec) { s.Group = "other" })
+	move := func(group string) func(*domain.JobSpec) error {
+		return func(s *domain.JobSpec) error { s.Group = group; return nil }
+	}
+	_, _, err = s.EditJob(t.Context(), elsewhere.ID, 0, "test", move("g"))
+	refused(t, "a job that moves into the group", err, "max_jobs is 3")
+	_, _, err = s.EditJob(t.Context(), jobs[1].ID, 0, "test", move("other"))
+	allowed(t, "a job that leaves the group", err)
+	_, _, err = s.EditJob(t.Context(), elsewhere.ID, 0, "test", move("g"))
+	allowed(t, "a job that takes its place", err)
+
+	limit(t, s, `{"max_jobs": 1}`)
+	_, _, err = s.EditJob(t.Context(), jobs[2].ID, 0, "test", renamed("above the limit"))
+	allowed(t, "an edit in a group that is beyond a lowered limit", err)
+}
+
+func TestScriptVersionsAreLimited(t *testing.T) {
+	s, _ := open(t)
+	limit(t, s, `{"max_script_versions": 3}`)
+	script := func(code string) *domain.Script { return &domain.Script{Language: "bash", Code: code} }
+	first := create(t, s, "first", func(s *domain.JobSpec) { s.Handler, s.Script = "", script("echo 1") })
+	second := create(t, s, "second", func(s *domain.JobSpec) { s.Handler, s.Script = "", script("echo 2") })
+	edit := func(code string) error {
+		_, _, err := s.EditJob(t.Context(), first.ID, 0, "test", func(s *domain.JobSpec) error { s.Script = script(code); return nil })
+		return err
+	}
+	allowed(t, "the third version", edit("echo 3"))
+	refused(t, "the fourth version", edit("echo 4"), `"g"`, "max_script_versions is 3", "would have 4", "--max-script-versions N")
+	if n := query[int](t, s, `SELECT count(*) FROM scripts`); n != 3 {
+		t.Errorf("%d versions are stored", n)
+	}
+	_, err := s.CreateJob(t.Context(), spec("third", func(s *domain.JobSpec) { s.Handler, s.Script = "", script("echo 5") }), "test")
+	refused(t, "a job with a script", err, "max_script_versions")
+	create(t, s, "without a script")
+	_, _, err = s.EditJob(t.Context(), first.ID, 0, "test", renamed("the same script"))
+	allowed(t, "an edit that keeps the script", err)
+
+	// The versions of a deleted job stay stored, so they count.
+	_, err = s.DeleteJob(t.Context(), second.ID, 0, "test")
+	allowed(t, "a deletion", err)
+	refused(t, "a version after a deletion", edit("echo 6"), "max_script_versions")
+}
+
+// Transactions that run at the same time fill the group exactly up to its limit.
+func TestJobLimitIsExact(t *testing.T) {
+	s, _ := open(t)
+	const limited, tasks, each = 20, 8, 5
+	limit(t, s, fmt.Sprintf(`{"max_jobs": %d}`, limited))
+	var mu sync.Mutex
+	made, full := 0, 0
+	var wait sync.WaitGroup
+	for i := range tasks {
+		wait.Go(func() {
+			for j := range each {
+				_, err := s.CreateJob(t.Context(), spec(fmt.Sprint(i, "-", j)), "test")
+				mu.Lock()
+				switch {
+				case err == nil:
+					made++
+				case domain.CodeOf(err) == domain.Conflict:
+					full++
+				default:
+					t.Error(err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	if n := query[int](t, s, `SELECT count(*) FROM jobs`); made != limited || n != limited || full != tasks*each-limited {
+		t.Errorf("%d jobs were created and %d refused; there are %d", made, full, n)
+	}
+}
+
+// The usage of a group has few rows, whatever happened before.
+func TestUsageStaysSmall(t *testing.T) {
+	s, _ := open(t)
+	const most = 64 + 1
+	var jobs []domain.Job
+	for i := range 150 {
+		jobs = append(jobs, create(t, s, fmt.Sprint("j", i)))
+		if n := query[int](t, s, `SELECT count(*) FROM group_usage`); n > most {
+			t.Fatalf("the usage has %d rows after %d jobs", n, i+1)
+		}
+	}
+	for _, j := range jobs[1:] {
+		_, err := s.DeleteJob(t.Context(), j.ID, 0, "test")
+		allowed(t, "a deletion", err)
+	}
+	if n := query[int](t, s, `SELECT count(*) FROM group_usage`); n <= most {
+		t.Fatalf("the deletions left %d rows, too few for the test", n)
+	}
+	allowed(t, "TendUsage", s.TendUsage(t.Context()))
+	if n := query[int](t, s, `SELECT count(*) FROM group_usage`); n != 1 {
+		t.Errorf("the usage has %d rows", n)
+	}
+	limit(t, s, `{"max_jobs": 2}`)
+	create(t, s, "second")
+	_, err := s.CreateJob(t.Context(), spec("third"), "test")
+	refused(t, "a third job", err, "would have 3 jobs")
+}
+
+// The migrations count what an older release has stored.
+func TestUsageOfAnOlderRelease(t *testing.T) {
+	s, _ := open(t)
+	withScript := func(s *domain.JobSpec) { s.Handler, s.Script = "", &domain.Script{Language: "bash", Code: "true"} }
+	gone := create(t, s, "gone", withScript)
+	_, err := s.DeleteJob(t.Context(), gone.ID, 0, "test")
+	allowed(t, "a deletion", err)
+	create(t, s, "a", withScript)
+	create(t, s, "b")
+	usage := `SELECT string_agg(format('%s %s %s', group_name, jobs, script_versions), ',') FROM
+		(SELECT group_name, sum(jobs) AS jobs, sum(script_versions) AS script_versions FROM group_usage GROUP BY 1) u`
+	const want = "g 2 2"
+	if got := query[string](t, s, usage); got != want {
+		t.Fatalf("the usage is %s, not %s", got, want)
+	}
+	files := []string{"00036_group_usage.sql", "00037_group_usage_scripts_logs.sql"}
+	var ups [2]string
+	for i := len(files) - 1; i >= 0; i-- {
+		text, err := os.ReadFile("../../migrations/" + files[i])
+		allowed(t, "read a migration", err)
+		up, down, _ := strings.Cut(string(text), "-- +goose Down")
+		ups[i] = up
+		exec(t, s, down)
+	}
+	for _, up := range ups {
+		if _, err := s.Pool().Exec(t.Context(), "BEGIN;"+up+";COMMIT"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := query[string](t, s, usage); got != want {
+		t.Errorf("after the update, the usage is %s, not %s", got, want)
+	}
+}
