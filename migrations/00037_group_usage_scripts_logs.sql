@@ -5,8 +5,8 @@
 -- +goose StatementBegin
 CREATE FUNCTION count_scripts() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO group_usage (group_name, jobs, script_versions)
-    SELECT j.group_name, 0, count(*) FROM added a JOIN jobs j ON j.id = a.job_id GROUP BY 1;
+    INSERT INTO group_usage (group_name, jobs, fires, script_versions)
+    SELECT j.group_name, 0, 0, count(*) FROM added a JOIN jobs j ON j.id = a.job_id GROUP BY 1;
     RETURN NULL;
 END
 $$;
@@ -14,8 +14,8 @@ $$;
 CREATE TRIGGER scripts_added AFTER INSERT ON scripts REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION count_scripts();
 
 -- Creating the trigger has locked the table, so no other transaction changes it from here on.
-INSERT INTO group_usage (group_name, jobs, script_versions)
-SELECT g.name, 0, count(*)
+INSERT INTO group_usage (group_name, jobs, fires, script_versions)
+SELECT g.name, 0, 0, count(*)
   FROM scripts s
   CROSS JOIN LATERAL (SELECT COALESCE((SELECT j.group_name FROM jobs j WHERE j.id = s.job_id),
       (SELECT v.spec ->> 'group' FROM job_versions v WHERE v.job_id = s.job_id ORDER BY v.version DESC LIMIT 1)) AS name) g

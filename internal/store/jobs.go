@@ -42,6 +42,7 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 		raw, err := q.InsertJob(ctx, sqlcgen.InsertJobParams{
 			GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
 			Tags: spec.Tags, Calendar: nullText(spec.Schedule.Calendar), Spec: body, Now: now,
+			FiresPerMinute: int32(firesPerMinute(&spec, compiled)),
 		})
 		if err != nil {
 			return err
@@ -73,7 +74,9 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 		if err := notify(ctx, tx); err != nil {
 			return err
 		}
-		return withinLimits(ctx, q, addition{group: spec.Group, jobs: true, scriptVersions: spec.Script != nil})
+		return withinLimits(ctx, q, addition{
+			group: spec.Group, jobs: true, fires: spec.Enabled && compiled.PerMinute() > 0, scriptVersions: spec.Script != nil,
+		})
 	})
 	if err != nil {
 		return domain.Job{}, err
@@ -468,6 +471,7 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 	if err := q.UpdateJob(ctx, sqlcgen.UpdateJobParams{
 		ID: int64(id), GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
 		Tags: spec.Tags, Calendar: nullText(spec.Schedule.Calendar), Spec: body, Version: int32(next), Now: l.now,
+		FiresPerMinute: int32(firesPerMinute(spec, compiled)),
 	}); err != nil {
 		return err
 	}
@@ -486,7 +490,24 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 		return err
 	}
 	// The script was stored while the job was still in its former group.
-	return withinLimits(ctx, q, addition{group: l.job.Group, scriptVersions: newScript}, addition{group: spec.Group, jobs: spec.Group != l.job.Group})
+	moved := spec.Group != l.job.Group
+	return withinLimits(ctx, q, addition{group: l.job.Group, scriptVersions: newScript},
+		addition{group: spec.Group, jobs: moved, fires: s.moreFires(l, spec, compiled, moved)})
+}
+
+// moreFires reports whether an edit adds to the fires per minute of the job's group.
+func (s *Store) moreFires(l *lockedEdit, spec *domain.JobSpec, compiled *schedule.Schedule, moved bool) bool {
+	fires, before := 0, 0
+	if spec.Enabled {
+		fires = firesPerMinute(spec, compiled)
+	}
+	if l.job.Enabled && !moved {
+		old, err := schedule.Compile(l.job.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: l.job.CreatedAt.Time})
+		if err == nil {
+			before = firesPerMinute(&l.job.JobSpec, old)
+		}
+	}
+	return fires > before
 }
 
 // firstAfter returns the fire time from which a locked job is planned by its edited schedule.

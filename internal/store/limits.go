@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -21,6 +22,7 @@ const usagePartsMost = 64
 type addition struct {
 	group          string
 	jobs           bool
+	fires          bool // of enabled jobs, per minute
 	scriptVersions bool
 }
 
@@ -31,7 +33,7 @@ type addition struct {
 func withinLimits(ctx context.Context, q *sqlcgen.Queries, additions ...addition) error {
 	slices.SortFunc(additions, func(a, b addition) int { return strings.Compare(a.group, b.group) })
 	for _, a := range additions {
-		if !a.jobs && !a.scriptVersions {
+		if !a.jobs && !a.fires && !a.scriptVersions {
 			continue
 		}
 		if err := q.LockGroupUsage(ctx, a.group); err != nil {
@@ -48,6 +50,10 @@ func withinLimits(ctx context.Context, q *sqlcgen.Queries, additions ...addition
 		}
 		if a.jobs && u.Jobs > int64(limits.MaxJobs) {
 			return overLimit(a.group, fmt.Sprintf("would have %d jobs", u.Jobs), "max_jobs", int64(limits.MaxJobs), "delete jobs")
+		}
+		if a.fires && u.Fires > int64(limits.MaxFiresPerMinute) {
+			return overLimit(a.group, fmt.Sprintf("would have up to %d fires per minute, the sum over the schedules of its enabled jobs", u.Fires),
+				"max_fires_per_minute", int64(limits.MaxFiresPerMinute), "let jobs fire less often or disable jobs")
 		}
 		if a.scriptVersions && u.ScriptVersions > int64(limits.MaxScriptVersions) {
 			return overLimit(a.group, fmt.Sprintf("would have %d stored script versions", u.ScriptVersions),
@@ -68,9 +74,23 @@ func overLimit(group, state, limit string, value int64, remedy string) error {
 		group, state, limit, value, remedy, group, strings.ReplaceAll(limit, "_", "-")))
 }
 
+// firesPerMinute returns the most fires of a job in any minute while the job is enabled. A broadcast fires once for each
+// of its fixed shards. The number of instances is not known in advance, so a broadcast to all instances counts once.
+func firesPerMinute(spec *domain.JobSpec, compiled *schedule.Schedule) int {
+	fires := compiled.PerMinute()
+	if spec.Route == domain.RouteBroadcast {
+		fires *= max(1, spec.Shards)
+	}
+	return fires
+}
+
 // TendUsage replaces the rows of a group's usage by their sum, where there are many. Transactions that only subtract, such
-// as deletions of jobs, leave this to TendUsage. Call it from time to time.
+// as deletions of jobs, leave this to TendUsage. It also computes the fires per minute of jobs that an older release has
+// written. Call it from time to time.
 func (s *Store) TendUsage(ctx context.Context) error {
+	if err := s.addFires(ctx); err != nil {
+		return err
+	}
 	groups, err := s.q.PartedGroups(ctx, usagePartsMost)
 	if err != nil {
 		return pgerr.Translate(err)
@@ -83,6 +103,42 @@ func (s *Store) TendUsage(ctx context.Context) error {
 			return q.SumGroupUsage(ctx, group)
 		})
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The jobs of one transaction of addFires, and the most transactions of one call.
+const (
+	firesBatch   = 500
+	firesBatches = 40
+)
+
+// addFires computes the fires per minute of jobs for whose current version they are not known.
+func (s *Store) addFires(ctx context.Context) error {
+	for range firesBatches {
+		found := 0
+		err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+			rows, err := q.JobsWithoutFires(ctx, firesBatch)
+			if found = len(rows); err != nil || found == 0 {
+				return err
+			}
+			var p sqlcgen.SetFiresParams
+			for _, r := range rows {
+				var spec domain.JobSpec
+				fires := 0 // a job whose schedule no longer compiles does not fire
+				if err := domain.DecodeSpec(r.Spec, &spec); err != nil {
+					return fmt.Errorf("read job %d: %w", r.ID, err)
+				}
+				if compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: r.CreatedAt}); err == nil {
+					fires = firesPerMinute(&spec, compiled)
+				}
+				p.Ids, p.Fires = append(p.Ids, r.ID), append(p.Fires, int32(fires))
+			}
+			return q.SetFires(ctx, p)
+		})
+		if err != nil || found < firesBatch {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store"
@@ -100,6 +101,90 @@ func TestScriptVersionsAreLimited(t *testing.T) {
 	_, err = s.DeleteJob(t.Context(), second.ID, 0, "test")
 	allowed(t, "a deletion", err)
 	refused(t, "a version after a deletion", edit("echo 6"), "max_script_versions")
+}
+
+func TestFiresPerMinuteAreLimited(t *testing.T) {
+	s, _ := open(t)
+	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('other', 'y')`)
+	usage := func() int {
+		return query[int](t, s, `SELECT sum(fires) FROM group_usage WHERE group_name = 'g'`)
+	}
+	limit(t, s, `{"max_fires_per_minute": 180}`)
+	first, second := create(t, s, "first", everySecond), create(t, s, "second", everySecond)
+	create(t, s, "without a schedule")
+	hourly := create(t, s, "hourly", func(s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "0 * * * *"}
+	})
+	if n := usage(); n != 121 {
+		t.Fatalf("the usage is %d", n)
+	}
+	_, err := s.CreateJob(t.Context(), spec("third", everySecond), "test")
+	refused(t, "a third job", err, `"g"`, "up to 181 fires per minute", "max_fires_per_minute is 180", "disable jobs", "--max-fires-per-minute N")
+
+	off := create(t, s, "off", everySecond, func(s *domain.JobSpec) { s.Enabled = false })
+	_, _, err = s.SetEnabled(t.Context(), off.ID, true, 0, "test")
+	refused(t, "enabling a job", err, "max_fires_per_minute is 180")
+	_, _, err = s.EditJob(t.Context(), hourly.ID, 0, "test", func(s *domain.JobSpec) error { everySecond(s); return nil })
+	allowed(t, "an edit up to the limit", err)
+	_, _, err = s.EditJob(t.Context(), hourly.ID, 0, "test", func(s *domain.JobSpec) error {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Millisecond)}
+		return nil
+	})
+	refused(t, "an edit beyond the limit", err, "up to 60120 fires per minute")
+	_, err = s.CreateJob(t.Context(), spec("broadcast", func(s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "0 * * * *"}
+		s.Route, s.Shards = domain.RouteBroadcast, 1000
+	}), "test")
+	refused(t, "a broadcast", err, "up to 1180 fires per minute")
+	elsewhere := create(t, s, "elsewhere", everySecond, func(s *domain.JobSpec) { s.Group = "other" })
+	_, _, err = s.EditJob(t.Context(), elsewhere.ID, 0, "test", func(s *domain.JobSpec) error { s.Group = "g"; return nil })
+	refused(t, "a job that moves into the group", err, "max_fires_per_minute is 180")
+
+	// A lowered limit stops no job. Jobs can still be changed, but not so that they fire more often.
+	limit(t, s, `{"max_fires_per_minute": 30}`)
+	_, _, err = s.EditJob(t.Context(), first.ID, 0, "test", renamed("above the limit"))
+	allowed(t, "an edit that keeps the schedule", err)
+	_, _, err = s.EditJob(t.Context(), first.ID, 0, "test", func(s *domain.JobSpec) error {
+		s.Schedule.Every = domain.Duration(2 * time.Second)
+		return nil
+	})
+	allowed(t, "an edit that lowers the usage, but not below the limit", err)
+	_, _, err = s.EditJob(t.Context(), first.ID, 0, "test", func(s *domain.JobSpec) error { everySecond(s); return nil })
+	refused(t, "an edit that raises the usage", err, "max_fires_per_minute is 30")
+	planned, err := s.PlanDue(t.Context(), 10, false)
+	if err != nil || len(planned.Runs) == 0 {
+		t.Errorf("jobs of a group beyond its limit plan %d runs: %v", len(planned.Runs), err)
+	}
+	for _, id := range []domain.JobID{second.ID, hourly.ID} {
+		_, _, err = s.SetEnabled(t.Context(), id, false, 0, "test")
+		allowed(t, "disabling a job", err)
+	}
+	if n := usage(); n != 30 {
+		t.Errorf("in the end, the usage is %d", n)
+	}
+}
+
+// An older release that runs beside this one stores and edits jobs without their fires per minute.
+func TestFiresOfAnOlderRelease(t *testing.T) {
+	s, _ := open(t)
+	usage := func() int { return query[int](t, s, `SELECT sum(fires) FROM group_usage`) }
+	jobs := []domain.Job{create(t, s, "a", everySecond), create(t, s, "b", everySecond)}
+	calendar(t, s, "c")
+	create(t, s, "c", everySecond, inCalendar("c"))
+	exec(t, s, `UPDATE jobs SET fires_per_minute = 0, fires_version = 0 WHERE id = $1`, jobs[0].ID)
+	exec(t, s, `UPDATE jobs SET version = version + 1, spec = jsonb_set(spec, '{schedule,every}', '"30s"') WHERE id = $1`, jobs[1].ID)
+	setDates(t, s, "c", domain.Date(20301224))
+	if n := usage(); n != 120 {
+		t.Fatalf("before, the usage is %d", n)
+	}
+	unknown := `SELECT count(*) FROM jobs WHERE fires_version <> version`
+	if n := query[int](t, s, unknown); n != 2 {
+		t.Fatalf("the fires of %d jobs are not known", n)
+	}
+	allowed(t, "TendUsage", s.TendUsage(t.Context()))
+	if n, left := usage(), query[int](t, s, unknown); n != 122 || left != 0 {
+		t.Errorf("the usage is %d, and the fires of %d jobs are not known", n, left)
+	}
 }
 
 // Transactions that run at the same time fill the group exactly up to its limit.

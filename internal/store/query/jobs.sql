@@ -1,6 +1,6 @@
 -- name: InsertJob :one
-INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at)
-VALUES (@group_name, @name, @enabled, @kind, @tags, sqlc.narg('calendar'), @spec, 1, @now, @now)
+INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at, fires_per_minute, fires_version)
+VALUES (@group_name, @name, @enabled, @kind, @tags, sqlc.narg('calendar'), @spec, 1, @now, @now, @fires_per_minute, 1)
 RETURNING id;
 
 -- name: InsertVersion :exec
@@ -42,7 +42,7 @@ SELECT id FROM jobs WHERE id = @id FOR UPDATE;
 
 -- name: UpdateJob :exec
 UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind = @kind, tags = @tags, calendar = sqlc.narg('calendar'),
-       spec = @spec, version = @version, updated_at = @now WHERE id = @id;
+       spec = @spec, version = @version, updated_at = @now, fires_per_minute = @fires_per_minute, fires_version = @version WHERE id = @id;
 
 -- name: SetDue :exec
 UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_due_at = @next_due_at,

@@ -179,20 +179,21 @@ func (q *Queries) InsertDue(ctx context.Context, arg InsertDueParams) error {
 }
 
 const insertJob = `-- name: InsertJob :one
-INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $8)
+INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at, fires_per_minute, fires_version)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $8, $9, 1)
 RETURNING id
 `
 
 type InsertJobParams struct {
-	GroupName string
-	Name      string
-	Enabled   bool
-	Kind      string
-	Tags      []string
-	Calendar  *string
-	Spec      []byte
-	Now       time.Time
+	GroupName      string
+	Name           string
+	Enabled        bool
+	Kind           string
+	Tags           []string
+	Calendar       *string
+	Spec           []byte
+	Now            time.Time
+	FiresPerMinute int32
 }
 
 func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, error) {
@@ -205,6 +206,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 		arg.Calendar,
 		arg.Spec,
 		arg.Now,
+		arg.FiresPerMinute,
 	)
 	var id int64
 	err := row.Scan(&id)
@@ -721,20 +723,21 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 
 const updateJob = `-- name: UpdateJob :exec
 UPDATE jobs SET group_name = $1, name = $2, enabled = $3, kind = $4, tags = $5, calendar = $6,
-       spec = $7, version = $8, updated_at = $9 WHERE id = $10
+       spec = $7, version = $8, updated_at = $9, fires_per_minute = $10, fires_version = $8 WHERE id = $11
 `
 
 type UpdateJobParams struct {
-	GroupName string
-	Name      string
-	Enabled   bool
-	Kind      string
-	Tags      []string
-	Calendar  *string
-	Spec      []byte
-	Version   int32
-	Now       time.Time
-	ID        int64
+	GroupName      string
+	Name           string
+	Enabled        bool
+	Kind           string
+	Tags           []string
+	Calendar       *string
+	Spec           []byte
+	Version        int32
+	Now            time.Time
+	FiresPerMinute int32
+	ID             int64
 }
 
 func (q *Queries) UpdateJob(ctx context.Context, arg UpdateJobParams) error {
@@ -748,6 +751,7 @@ func (q *Queries) UpdateJob(ctx context.Context, arg UpdateJobParams) error {
 		arg.Spec,
 		arg.Version,
 		arg.Now,
+		arg.FiresPerMinute,
 		arg.ID,
 	)
 	return err

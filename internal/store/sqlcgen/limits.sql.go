@@ -7,12 +7,14 @@ package sqlcgen
 
 import (
 	"context"
+	"time"
 )
 
 const groupUsage = `-- name: GroupUsage :one
-SELECT g.limits, u.parts, u.jobs, u.script_versions
+SELECT g.limits, u.parts, u.jobs, u.fires, u.script_versions
   FROM groups g
-  CROSS JOIN LATERAL (SELECT count(*) AS parts, COALESCE(sum(r.jobs), 0)::bigint AS jobs, COALESCE(sum(r.script_versions), 0)::bigint AS script_versions
+  CROSS JOIN LATERAL (SELECT count(*) AS parts, COALESCE(sum(r.jobs), 0)::bigint AS jobs,
+                             COALESCE(sum(r.fires), 0)::bigint AS fires, COALESCE(sum(r.script_versions), 0)::bigint AS script_versions
                         FROM group_usage r WHERE r.group_name = g.name) u
  WHERE g.name = $1
 `
@@ -21,6 +23,7 @@ type GroupUsageRow struct {
 	Limits         []byte
 	Parts          int64
 	Jobs           int64
+	Fires          int64
 	ScriptVersions int64
 }
 
@@ -31,9 +34,41 @@ func (q *Queries) GroupUsage(ctx context.Context, groupName string) (GroupUsageR
 		&i.Limits,
 		&i.Parts,
 		&i.Jobs,
+		&i.Fires,
 		&i.ScriptVersions,
 	)
 	return i, err
+}
+
+const jobsWithoutFires = `-- name: JobsWithoutFires :many
+SELECT id, spec, created_at FROM jobs WHERE fires_version <> version ORDER BY id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+`
+
+type JobsWithoutFiresRow struct {
+	ID        int64
+	Spec      []byte
+	CreatedAt time.Time
+}
+
+// Locks jobs whose fires per minute were not computed for their current version. Jobs that are being edited are skipped.
+func (q *Queries) JobsWithoutFires(ctx context.Context, batch int32) ([]JobsWithoutFiresRow, error) {
+	rows, err := q.db.Query(ctx, jobsWithoutFires, batch)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobsWithoutFiresRow
+	for rows.Next() {
+		var i JobsWithoutFiresRow
+		if err := rows.Scan(&i.ID, &i.Spec, &i.CreatedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lockGroupUsage = `-- name: LockGroupUsage :exec
@@ -71,10 +106,27 @@ func (q *Queries) PartedGroups(ctx context.Context, most int64) ([]string, error
 	return items, nil
 }
 
+const setFires = `-- name: SetFires :exec
+UPDATE jobs j SET fires_per_minute = w.fires, fires_version = j.version
+  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::integer[]) AS fires) w
+ WHERE j.id = w.id
+`
+
+type SetFiresParams struct {
+	Ids   []int64
+	Fires []int32
+}
+
+func (q *Queries) SetFires(ctx context.Context, arg SetFiresParams) error {
+	_, err := q.db.Exec(ctx, setFires, arg.Ids, arg.Fires)
+	return err
+}
+
 const sumGroupUsage = `-- name: SumGroupUsage :exec
-WITH old AS (DELETE FROM group_usage WHERE group_name = $1 RETURNING jobs, script_versions)
-INSERT INTO group_usage (group_name, jobs, script_versions)
-SELECT $1, sum(o.jobs), sum(o.script_versions) FROM old o HAVING sum(o.jobs) <> 0 OR sum(o.script_versions) <> 0
+WITH old AS (DELETE FROM group_usage WHERE group_name = $1 RETURNING jobs, fires, script_versions)
+INSERT INTO group_usage (group_name, jobs, fires, script_versions)
+SELECT $1, sum(o.jobs), sum(o.fires), sum(o.script_versions) FROM old o
+HAVING sum(o.jobs) <> 0 OR sum(o.fires) <> 0 OR sum(o.script_versions) <> 0
 `
 
 // Replaces the rows of a group by their sum. The caller holds the group's lock.
