@@ -14,7 +14,9 @@ type UpkeepStore interface {
 	SyncClock(ctx context.Context) error
 	MakeDays(ctx context.Context, days []time.Time) error
 	Vacuum(ctx context.Context) error
-	TendUsage(ctx context.Context) error // of groups
+	// TendUsage and CountLiveRuns maintain the usage of groups.
+	TendUsage(ctx context.Context) error
+	CountLiveRuns(ctx context.Context) error
 }
 
 // upkeep keeps the database in order: the store's estimate of its clock, partitions for the next days, small hot tables, and
@@ -30,6 +32,7 @@ const (
 	daysAhead    = 4
 	vacuumPeriod = 2 * time.Second
 	usagePeriod  = 30 * time.Second
+	countPeriod  = time.Second
 )
 
 func (u upkeep) daysLoop(ctx context.Context) {
@@ -67,6 +70,14 @@ func (u upkeep) usageLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, usagePeriod) {
 		if err := u.store.TendUsage(ctx); err != nil {
 			u.warn(ctx, "cannot maintain the usage of groups, retrying", err)
+		}
+	}
+}
+
+func (u upkeep) countLoop(ctx context.Context) {
+	for lifecycle.Pause(ctx, countPeriod) {
+		if err := u.store.CountLiveRuns(ctx); err != nil {
+			u.warn(ctx, "cannot count the live runs of groups, retrying", err)
 		}
 	}
 }

@@ -41,13 +41,14 @@ import (
 	"github.com/belfryhq/belfry/scheduler"
 )
 
-// useFollowUps enables the store to enqueue River jobs.
+// useFollowUps enables the store to enqueue River jobs. It also watches the store's limits.
 func (p *process) useFollowUps(s *store.Store) error {
 	q, err := followup.NewQueue(s.Pool(), migrations.RiverSchema, p.log)
 	if err != nil {
 		return err
 	}
 	s.UseFollowUps(q)
+	p.watchOverflows(s)
 	return nil
 }
 

@@ -1,14 +1,20 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -187,6 +193,183 @@ func TestFiresOfAnOlderRelease(t *testing.T) {
 	}
 }
 
+// countLive counts the live runs of all groups now.
+func countLive(t testing.TB, s *store.Store) {
+	t.Helper()
+	exec(t, s, `UPDATE group_live_mark SET next_at = 'epoch'`)
+	allowed(t, "CountLiveRuns", s.CountLiveRuns(t.Context()))
+}
+
+func TestLiveRunsAreLimited(t *testing.T) {
+	s, _ := open(t)
+	overflows := make(map[store.Overflow]int)
+	s.OnOverflow(func(_ context.Context, o store.Overflow) { overflows[o]++ })
+	job := create(t, s, "j", parallel, func(s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * *"}
+		s.Enabled = false
+	})
+	limit(t, s, `{"max_live_runs": 3}`)
+	limited := func(what string, err error, words ...string) {
+		t.Helper()
+		if domain.CodeOf(err) != domain.Limited || err == nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: the error lacks %q: %v", what, w, err)
+			}
+		}
+	}
+	byHand := func() error {
+		_, err := s.Trigger(t.Context(), job.ID, domain.Trigger{Cause: domain.CauseManual})
+		return err
+	}
+	ids := trigger(t, s, job.ID, 3) // the process adds them to the last count
+	limited("a fourth run", byHand(), `"g"`, "about 3 unfinished runs", "max_live_runs is 3", "belfry group set g --max-live-runs N")
+	countLive(t, s)
+	limited("a fourth run after the count", byHand(), "about 3 unfinished runs")
+
+	ended := admit(t, s, claim(t, s)).Bound[0]
+	settle(t, s, settled, engine.Ended{
+		RunID: ended.ID, Attempt: 1, Instance: ended.Instance, BootID: ended.BootID, Outcome: domain.OutcomeSucceeded, FinishedAt: s.Now(),
+	})
+	limited("before the next count", byHand(), "about 3")
+	countLive(t, s)
+	retry := func() error { _, err := s.RetryRun(t.Context(), ended.ID, "test"); return err }
+	allowed(t, "a retry", retry())
+	limited("another retry", retry(), "about 3")
+
+	exec(t, s, `DELETE FROM runs_live`)
+	countLive(t, s)
+	exec(t, s, `UPDATE job_versions SET created_at = now() - interval '1 hour'`)
+	from := s.Now().Add(-10 * time.Minute)
+	backfill := func(most int) error {
+		_, err := s.Backfill(t.Context(), job.ID, domain.Backfill{From: from, To: s.Now(), Max: most})
+		return err
+	}
+	limited("a backfill of four runs", backfill(4), "about 0 unfinished runs", "4 more")
+	if n := query[int](t, s, `SELECT count(*) FROM runs_live`); n != 0 {
+		t.Fatalf("the refused backfill planned %d runs", n)
+	}
+	allowed(t, "a backfill of three runs", backfill(3))
+	limited("a run after the backfill", byHand())
+	want := map[store.Overflow]int{
+		{Group: "g", Cause: domain.CauseManual, Runs: 1}:   5,
+		{Group: "g", Cause: domain.CauseBackfill, Runs: 4}: 1,
+	}
+	if !maps.Equal(overflows, want) {
+		t.Errorf("the overflows were %v", overflows)
+	}
+	if len(ids) != 3 {
+		t.Errorf("%d runs were triggered", len(ids))
+	}
+}
+
+// Runs of events and children that a group has no room for are in the history.
+func TestRunsBeyondTheLimitAreSkipped(t *testing.T) {
+	s, ups := open(t)
+	overflows := make(map[store.Overflow]int)
+	s.OnOverflow(func(_ context.Context, o store.Overflow) { overflows[o]++ })
+	limit(t, s, `{"max_live_runs": 2}`)
+	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('other', 'y')`)
+	after := create(t, s, "after")
+	delayed := create(t, s, "delayed", func(s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Hour)}
+		s.Children = []domain.Child{{JobID: after.ID, On: domain.OnAlways}}
+	})
+	free := create(t, s, "free", func(s *domain.JobSpec) { s.Group = "other" })
+	trigger(t, s, after.ID, 1)
+	countLive(t, s)
+
+	id := domain.NewRunID(s.Now())
+	var runs []event.Run
+	for i, job := range []domain.JobID{delayed.ID, delayed.ID, free.ID} {
+		runs = append(runs, event.Run{RunID: domain.NewRunID(s.Now().Add(time.Duration(i) * time.Millisecond)), JobID: job, EventID: id})
+	}
+	plan := func() {
+		t.Helper()
+		err := s.Tx(t.Context(), func(tx pgx.Tx) error {
+			_, err := s.PlanEventRunsTx(t.Context(), tx, runs)
+			return err
+		})
+		allowed(t, "plan the runs of an event", err)
+	}
+	plan()
+	const states = `SELECT string_agg(state || '/' || reason, ' ' ORDER BY id) FROM runs WHERE cause = $1`
+	if got := query[string](t, s, states, "event"); got != "pending/ skipped/queue_full pending/" {
+		t.Errorf("the event's runs are %s", got)
+	}
+	message := query[string](t, s, `SELECT message FROM runs_history`)
+	if !strings.Contains(message, "max_live_runs is 2") {
+		t.Errorf("the message is %q", message)
+	}
+	if len(ups.ups) != 1 || ups.ups[0].ChildJob != after.ID {
+		t.Errorf("the follow-ups are %+v", ups.ups)
+	}
+	plan() // a repeat of the same events
+	if n := query[int](t, s, `SELECT count(*) FROM runs_live`); n != 3 {
+		t.Errorf("after a repeat, there are %d live runs", n)
+	}
+
+	child := func() {
+		t.Helper()
+		err := s.Tx(t.Context(), func(tx pgx.Tx) error {
+			return s.PlanChildTx(t.Context(), tx, runs[0].RunID, delayed.ID, s.Now().Truncate(24*time.Hour))
+		})
+		allowed(t, "plan a child", err)
+	}
+	child()
+	child()
+	if got := query[string](t, s, states, "child"); got != "skipped/queue_full" {
+		t.Errorf("the child's runs are %s", got)
+	}
+	exec(t, s, `DELETE FROM runs_live WHERE group_name = 'g'`)
+	countLive(t, s)
+	allowed(t, "plan a child", s.Tx(t.Context(), func(tx pgx.Tx) error {
+		return s.PlanChildTx(t.Context(), tx, runs[1].RunID, after.ID, s.Now())
+	}))
+	if n := query[int](t, s, `SELECT count(*) FROM runs_live WHERE cause = 'child'`); n != 1 {
+		t.Errorf("with room, %d runs of children are live", n)
+	}
+	want := map[store.Overflow]int{
+		{Group: "g", Cause: domain.CauseEvent, Runs: 1}: 1,
+		{Group: "g", Cause: domain.CauseChild, Runs: 1}: 1,
+	}
+	if !maps.Equal(overflows, want) {
+		t.Errorf("the overflows were %v", overflows)
+	}
+}
+
+// Several processes share the count, and none counts before its time.
+func TestLiveRunsAreCountedOnce(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "j", parallel)
+	trigger(t, s, job.ID, 2)
+	countLive(t, s)
+	at := query[time.Time](t, s, `SELECT counted_at FROM group_live_mark`)
+	trigger(t, s, job.ID, 1)
+	exec(t, s, `UPDATE group_live_mark SET next_at = now() + interval '1 hour'`)
+	allowed(t, "CountLiveRuns", s.CountLiveRuns(t.Context()))
+	if again := query[time.Time](t, s, `SELECT counted_at FROM group_live_mark`); !again.Equal(at) {
+		t.Errorf("counted again at %s, after %s", again, at)
+	}
+	check := func(want int64) {
+		t.Helper()
+		if n, err := s.LiveRuns(t.Context(), "g"); n != want || err != nil {
+			t.Errorf("LiveRuns is %d, not %d: %v", n, want, err)
+		}
+	}
+	check(2)
+	countLive(t, s)
+	check(3)
+	exec(t, s, `DELETE FROM runs_live`)
+	countLive(t, s)
+	check(0)
+	if left := query[time.Duration](t, s, `SELECT next_at - now() FROM group_live_mark`); left <= 0 {
+		t.Errorf("the next count is in %s", left)
+	}
+}
+
 // Transactions that run at the same time fill the group exactly up to its limit.
 func TestJobLimitIsExact(t *testing.T) {
 	s, _ := open(t)
@@ -261,7 +444,7 @@ func TestUsageOfAnOlderRelease(t *testing.T) {
 	if got := query[string](t, s, usage); got != want {
 		t.Fatalf("the usage is %s, not %s", got, want)
 	}
-	files := []string{"00036_group_usage.sql", "00037_group_usage_scripts_logs.sql"}
+	files := []string{"00036_group_usage.sql", "00037_group_scripts_runs_logs.sql"}
 	var ups [2]string
 	for i := len(files) - 1; i >= 0; i-- {
 		text, err := os.ReadFile("../../migrations/" + files[i])

@@ -31,7 +31,7 @@ SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id;
 
 -- name: JobRowForRun :one
 -- The lock prevents the deletion of the job until the new run is visible, so that the deleting transaction can end it.
-SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id FOR KEY SHARE;
+SELECT id, group_name, spec, version, created_at, updated_at FROM jobs WHERE id = @id FOR KEY SHARE;
 
 -- name: JobsForRetry :many
 -- Locks like JobRowForRun, for runs that will be retried.
@@ -111,6 +111,9 @@ SELECT child_path(@from_id::bigint, @to_id::bigint)::bigint[] AS path;
 -- name: ParentsOf :many
 SELECT c.parent_id, j.name FROM job_children c JOIN jobs j ON j.id = c.parent_id WHERE c.child_id = @child_id AND c.parent_id <> @child_id LIMIT 10;
 
+-- name: JobGroups :many
+SELECT id, group_name FROM jobs WHERE id = ANY(@ids::bigint[]);
+
 -- name: JobNames :many
 SELECT id, name FROM jobs WHERE id = ANY(@ids::bigint[]);
 
@@ -131,7 +134,7 @@ DELETE FROM route_state s WHERE s.job_id = @job_id;
 SELECT * FROM runs_live
  WHERE job_id = @job_id AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id;
 
--- name: InsertRun :exec
+-- name: InsertRun :execrows
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id)
 VALUES (@id, @job_id, @job_version, @group_name, @cause, @fire_time, @due_at, @pin, @param, @parent_run_id, @event_id)
 ON CONFLICT (id) DO NOTHING;

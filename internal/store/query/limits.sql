@@ -32,3 +32,25 @@ SELECT id, spec, created_at FROM jobs WHERE fires_version <> version ORDER BY id
 UPDATE jobs j SET fires_per_minute = w.fires, fires_version = j.version
   FROM (SELECT unnest(@ids::bigint[]) AS id, unnest(@fires::integer[]) AS fires) w
  WHERE j.id = w.id;
+
+-- name: ClaimLiveCount :one
+-- Claims the count of live runs for a transaction, if it is time for one.
+SELECT counted_at FROM group_live_mark WHERE next_at <= clock_timestamp() FOR UPDATE SKIP LOCKED;
+
+-- name: CountLiveRuns :exec
+WITH n AS MATERIALIZED (SELECT l.group_name, count(*) AS runs FROM runs_live l GROUP BY 1),
+     gone AS (DELETE FROM group_live_runs g WHERE NOT EXISTS (SELECT 1 FROM n WHERE n.group_name = g.group_name))
+INSERT INTO group_live_runs AS g (group_name, runs) SELECT n.group_name, n.runs FROM n
+    ON CONFLICT (group_name) DO UPDATE SET runs = excluded.runs WHERE g.runs <> excluded.runs;
+
+-- name: SetLiveCount :exec
+-- The pause before the next count has a lower bound, and longer if this count took long.
+UPDATE group_live_mark SET counted_at = now(), next_at = clock_timestamp() + sqlc.arg(pause)::interval + (clock_timestamp() - now()) * sqlc.arg(share)::float8;
+
+-- name: LiveRunsOf :many
+-- Returns how many unfinished runs groups had at the last count.
+SELECT g.name, g.limits, COALESCE(l.runs, 0)::bigint AS runs, m.counted_at
+  FROM groups g
+  CROSS JOIN group_live_mark m
+  LEFT JOIN group_live_runs l ON l.group_name = g.name
+ WHERE g.name = ANY(@names::text[]);

@@ -213,7 +213,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 	return id, err
 }
 
-const insertRun = `-- name: InsertRun :exec
+const insertRun = `-- name: InsertRun :execrows
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (id) DO NOTHING
@@ -233,8 +233,8 @@ type InsertRunParams struct {
 	EventID     *string
 }
 
-func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) error {
-	_, err := q.db.Exec(ctx, insertRun,
+func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (int64, error) {
+	result, err := q.db.Exec(ctx, insertRun,
 		arg.ID,
 		arg.JobID,
 		arg.JobVersion,
@@ -247,7 +247,10 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) error {
 		arg.ParentRunID,
 		arg.EventID,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const insertVersion = `-- name: InsertVersion :exec
@@ -332,6 +335,35 @@ func (q *Queries) Job(ctx context.Context, id int64) (JobRow, error) {
 	return i, err
 }
 
+const jobGroups = `-- name: JobGroups :many
+SELECT id, group_name FROM jobs WHERE id = ANY($1::bigint[])
+`
+
+type JobGroupsRow struct {
+	ID        int64
+	GroupName string
+}
+
+func (q *Queries) JobGroups(ctx context.Context, ids []int64) ([]JobGroupsRow, error) {
+	rows, err := q.db.Query(ctx, jobGroups, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobGroupsRow
+	for rows.Next() {
+		var i JobGroupsRow
+		if err := rows.Scan(&i.ID, &i.GroupName); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const jobNames = `-- name: JobNames :many
 SELECT id, name FROM jobs WHERE id = ANY($1::bigint[])
 `
@@ -398,11 +430,12 @@ func (q *Queries) JobRow(ctx context.Context, id int64) (JobRowRow, error) {
 }
 
 const jobRowForRun = `-- name: JobRowForRun :one
-SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = $1 FOR KEY SHARE
+SELECT id, group_name, spec, version, created_at, updated_at FROM jobs WHERE id = $1 FOR KEY SHARE
 `
 
 type JobRowForRunRow struct {
 	ID        int64
+	GroupName string
 	Spec      []byte
 	Version   int32
 	CreatedAt time.Time
@@ -415,6 +448,7 @@ func (q *Queries) JobRowForRun(ctx context.Context, id int64) (JobRowForRunRow, 
 	var i JobRowForRunRow
 	err := row.Scan(
 		&i.ID,
+		&i.GroupName,
 		&i.Spec,
 		&i.Version,
 		&i.CreatedAt,

@@ -10,6 +10,30 @@ import (
 	"time"
 )
 
+const claimLiveCount = `-- name: ClaimLiveCount :one
+SELECT counted_at FROM group_live_mark WHERE next_at <= clock_timestamp() FOR UPDATE SKIP LOCKED
+`
+
+// Claims the count of live runs for a transaction, if it is time for one.
+func (q *Queries) ClaimLiveCount(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, claimLiveCount)
+	var counted_at time.Time
+	err := row.Scan(&counted_at)
+	return counted_at, err
+}
+
+const countLiveRuns = `-- name: CountLiveRuns :exec
+WITH n AS MATERIALIZED (SELECT l.group_name, count(*) AS runs FROM runs_live l GROUP BY 1),
+     gone AS (DELETE FROM group_live_runs g WHERE NOT EXISTS (SELECT 1 FROM n WHERE n.group_name = g.group_name))
+INSERT INTO group_live_runs AS g (group_name, runs) SELECT n.group_name, n.runs FROM n
+    ON CONFLICT (group_name) DO UPDATE SET runs = excluded.runs WHERE g.runs <> excluded.runs
+`
+
+func (q *Queries) CountLiveRuns(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, countLiveRuns)
+	return err
+}
+
 const groupUsage = `-- name: GroupUsage :one
 SELECT g.limits, u.parts, u.jobs, u.fires, u.script_versions
   FROM groups g
@@ -71,6 +95,47 @@ func (q *Queries) JobsWithoutFires(ctx context.Context, batch int32) ([]JobsWith
 	return items, nil
 }
 
+const liveRunsOf = `-- name: LiveRunsOf :many
+SELECT g.name, g.limits, COALESCE(l.runs, 0)::bigint AS runs, m.counted_at
+  FROM groups g
+  CROSS JOIN group_live_mark m
+  LEFT JOIN group_live_runs l ON l.group_name = g.name
+ WHERE g.name = ANY($1::text[])
+`
+
+type LiveRunsOfRow struct {
+	Name      string
+	Limits    []byte
+	Runs      int64
+	CountedAt time.Time
+}
+
+// Returns how many unfinished runs groups had at the last count.
+func (q *Queries) LiveRunsOf(ctx context.Context, names []string) ([]LiveRunsOfRow, error) {
+	rows, err := q.db.Query(ctx, liveRunsOf, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LiveRunsOfRow
+	for rows.Next() {
+		var i LiveRunsOfRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.Limits,
+			&i.Runs,
+			&i.CountedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockGroupUsage = `-- name: LockGroupUsage :exec
 SELECT pg_advisory_xact_lock(hashtextextended('belfry.group_usage ' || $1::text, 0))
 `
@@ -119,6 +184,21 @@ type SetFiresParams struct {
 
 func (q *Queries) SetFires(ctx context.Context, arg SetFiresParams) error {
 	_, err := q.db.Exec(ctx, setFires, arg.Ids, arg.Fires)
+	return err
+}
+
+const setLiveCount = `-- name: SetLiveCount :exec
+UPDATE group_live_mark SET counted_at = now(), next_at = clock_timestamp() + $1::interval + (clock_timestamp() - now()) * $2::float8
+`
+
+type SetLiveCountParams struct {
+	Pause time.Duration
+	Share float64
+}
+
+// The pause before the next count has a lower bound, and longer if this count took long.
+func (q *Queries) SetLiveCount(ctx context.Context, arg SetLiveCountParams) error {
+	_, err := q.db.Exec(ctx, setLiveCount, arg.Pause, arg.Share)
 	return err
 }
 

@@ -22,7 +22,20 @@ SELECT g.name, 0, 0, count(*)
  WHERE g.name IS NOT NULL
  GROUP BY 1;
 
+-- The number of unfinished runs of each group that has some, as of the last count. A dispatcher counts every few seconds, because a
+-- maintained counter would cost each run two updates of a row that all runs of its group share.
+CREATE TABLE group_live_runs (
+    group_name text PRIMARY KEY,
+    runs       bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE group_live_mark (
+    counted_at timestamptz NOT NULL,
+    next_at    timestamptz NOT NULL -- of the next count
+) WITH (fillfactor = 50);
+INSERT INTO group_live_mark VALUES ('epoch', 'epoch');
+
 -- +goose Down
+DROP TABLE group_live_runs, group_live_mark;
 DROP TRIGGER scripts_added ON scripts;
 DROP FUNCTION count_scripts();
 UPDATE group_usage SET script_versions = 0;
