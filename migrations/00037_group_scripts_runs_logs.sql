@@ -34,8 +34,16 @@ CREATE TABLE group_live_mark (
 ) WITH (fillfactor = 50);
 INSERT INTO group_live_mark VALUES ('epoch', 'epoch');
 
+-- The bytes of log text that were stored for a group on a UTC day.
+CREATE TABLE group_log_bytes (
+    day        date NOT NULL,
+    group_name text NOT NULL,
+    bytes      bigint NOT NULL,
+    PRIMARY KEY (day, group_name)
+) WITH (fillfactor = 50);
+
 -- +goose Down
-DROP TABLE group_live_runs, group_live_mark;
+DROP TABLE group_live_runs, group_live_mark, group_log_bytes;
 DROP TRIGGER scripts_added ON scripts;
 DROP FUNCTION count_scripts();
 UPDATE group_usage SET script_versions = 0;

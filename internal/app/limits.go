@@ -24,7 +24,7 @@ func (p *process) watchOverflows(s *store.Store) {
 	s.OnOverflow(func(ctx context.Context, o store.Overflow) {
 		refused.WithLabelValues(o.Group, string(o.Cause)).Add(float64(o.Runs))
 		sometimes.Do(func() {
-			p.log.WarnContext(ctx, "a group has too many live runs, refusing more", "group", o.Group, "cause", o.Cause, "runs", o.Runs)
+			p.log.WarnContext(ctx, "a group has too many live runs, refusing more", "group", o.Group, "kind", o.Cause, "runs", o.Runs)
 		})
 	})
 }

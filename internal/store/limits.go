@@ -86,10 +86,13 @@ func firesPerMinute(spec *domain.JobSpec, compiled *schedule.Schedule) int {
 
 // TendUsage replaces the rows of a group's usage by their sum, where there are many. Transactions that only subtract, such
 // as deletions of jobs, leave this to TendUsage. It also computes the fires per minute of jobs that an older release has
-// written. Call it from time to time.
+// written, and deletes log bytes of past days. Call it from time to time.
 func (s *Store) TendUsage(ctx context.Context) error {
 	if err := s.addFires(ctx); err != nil {
 		return err
+	}
+	if err := s.q.DeleteLogBytes(ctx, logBytesKept); err != nil {
+		return pgerr.Translate(err)
 	}
 	groups, err := s.q.PartedGroups(ctx, usagePartsMost)
 	if err != nil {
@@ -107,6 +110,16 @@ func (s *Store) TendUsage(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// logBytesKept is how many days before today have log bytes.
+const logBytesKept = 7
+
+// GroupsOverLogLimit returns the groups that have stored at least max_log_bytes_per_day of log text since midnight UTC.
+// Logs that are being stored may still take a group beyond its limit by a batch.
+func (s *Store) GroupsOverLogLimit(ctx context.Context) ([]string, error) {
+	groups, err := s.q.LogBytesBeyond(ctx, domain.DefaultGroupLimits().MaxLogBytesPerDay)
+	return groups, pgerr.Translate(err)
 }
 
 // The jobs of one transaction of addFires, and the most transactions of one call.

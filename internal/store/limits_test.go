@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -367,6 +368,73 @@ func TestLiveRunsAreCountedOnce(t *testing.T) {
 	check(0)
 	if left := query[time.Duration](t, s, `SELECT next_at - now() FROM group_live_mark`); left <= 0 {
 		t.Errorf("the next count is in %s", left)
+	}
+}
+
+func TestLogBytes(t *testing.T) {
+	s, _ := open(t)
+	exec(t, s, `INSERT INTO groups (name, token_sha256, limits) VALUES ('small', 'y', '{"max_log_bytes_per_day": 100}'), ('huge', 'z', '{}')`)
+	chunk := func(run domain.RunID, first int64, group string, bytes int64) store.LogChunk {
+		return store.LogChunk{RunID: run, Attempt: 1, First: first, Last: first, Lines: []byte("x"), Group: group, TextBytes: bytes}
+	}
+	check := func(what, bytes string, over ...string) {
+		t.Helper()
+		if got := query[string](t, s, `SELECT coalesce(string_agg(group_name || ' ' || bytes, ',' ORDER BY 1), '') FROM group_log_bytes`); got != bytes {
+			t.Errorf("%s: the log bytes are %q, not %q", what, got, bytes)
+		}
+		if got, err := s.GroupsOverLogLimit(t.Context()); err != nil || !slices.Equal(got, over) {
+			t.Errorf("%s: beyond the limit are %v, not %v: %v", what, got, over, err)
+		}
+	}
+	a, b := domain.NewRunID(s.Now()), domain.NewRunID(s.Now())
+	batch := []store.LogChunk{
+		chunk(a, 1, "small", 60), chunk(a, 2, "small", 39), chunk(b, 1, "g", 1000), chunk(b, 2, "", 7),
+	}
+	check("before", "")
+	allowed(t, "StoreLogs", s.StoreLogs(t.Context(), batch))
+	check("below", "g 1000,small 99")
+	allowed(t, "StoreLogs", s.StoreLogs(t.Context(), append(batch, chunk(a, 3, "small", 1))))
+	check("at the limit, after a repeated delivery", "g 1000,small 100", "small")
+	const gib = 1 << 30
+	allowed(t, "StoreLogs", s.StoreLogs(t.Context(), []store.LogChunk{chunk(b, 3, "huge", 50*gib)}))
+	check("at the default", fmt.Sprint("g 1000,huge ", 50*gib, ",small 100"), "huge", "small")
+	if n := query[int](t, s, `SELECT count(*) FROM run_logs`); n != 6 {
+		t.Errorf("%d chunks are stored", n)
+	}
+	exec(t, s, `UPDATE group_log_bytes SET day = day - 1`)
+	if got, err := s.GroupsOverLogLimit(t.Context()); len(got) != 0 || err != nil {
+		t.Errorf("the day after, %v are beyond the limit: %v", got, err)
+	}
+	exec(t, s, `UPDATE group_log_bytes SET day = day - 7 WHERE group_name = 'huge'`)
+	allowed(t, "TendUsage", s.TendUsage(t.Context()))
+	check("after a week", "g 1000,small 100")
+}
+
+// Batches with the same groups in another order do not deadlock, and no byte is lost.
+func TestLogBytesOfConcurrentBatches(t *testing.T) {
+	s, _ := open(t)
+	groups := []string{"a", "b", "c", "d"}
+	const tasks, batches = 6, 10
+	var wait sync.WaitGroup
+	for i := range tasks {
+		wait.Go(func() {
+			for range batches {
+				var chunks []store.LogChunk
+				for j := range groups {
+					chunks = append(chunks, store.LogChunk{
+						RunID: domain.NewRunID(s.Now()), Attempt: 1, First: 1, Last: 1, Lines: []byte("x"), Group: groups[(i+j)%len(groups)], TextBytes: 1,
+					})
+				}
+				if err := s.StoreLogs(t.Context(), chunks); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	got := column[int64](t, s, `SELECT sum(bytes)::bigint FROM group_log_bytes GROUP BY group_name`)
+	if want := slices.Repeat([]int64{tasks * batches}, len(groups)); !slices.Equal(got, want) {
+		t.Errorf("the groups have %v bytes, not %v", got, want)
 	}
 }
 

@@ -54,3 +54,14 @@ SELECT g.name, g.limits, COALESCE(l.runs, 0)::bigint AS runs, m.counted_at
   CROSS JOIN group_live_mark m
   LEFT JOIN group_live_runs l ON l.group_name = g.name
  WHERE g.name = ANY(@names::text[]);
+
+-- name: LogBytesBeyond :many
+-- Returns the groups that have reached their limit of log bytes today.
+SELECT b.group_name
+  FROM group_log_bytes b JOIN groups g ON g.name = b.group_name
+ WHERE b.day = (now() AT TIME ZONE 'UTC')::date
+   AND b.bytes >= COALESCE((g.limits ->> 'max_log_bytes_per_day')::bigint, @default_limit::bigint)
+ ORDER BY 1;
+
+-- name: DeleteLogBytes :exec
+DELETE FROM group_log_bytes WHERE day < (now() AT TIME ZONE 'UTC')::date - @days::integer;

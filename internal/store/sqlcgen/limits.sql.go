@@ -34,6 +34,15 @@ func (q *Queries) CountLiveRuns(ctx context.Context) error {
 	return err
 }
 
+const deleteLogBytes = `-- name: DeleteLogBytes :exec
+DELETE FROM group_log_bytes WHERE day < (now() AT TIME ZONE 'UTC')::date - $1::integer
+`
+
+func (q *Queries) DeleteLogBytes(ctx context.Context, days int32) error {
+	_, err := q.db.Exec(ctx, deleteLogBytes, days)
+	return err
+}
+
 const groupUsage = `-- name: GroupUsage :one
 SELECT g.limits, u.parts, u.jobs, u.fires, u.script_versions
   FROM groups g
@@ -144,6 +153,35 @@ SELECT pg_advisory_xact_lock(hashtextextended('belfry.group_usage ' || $1::text,
 func (q *Queries) LockGroupUsage(ctx context.Context, groupName string) error {
 	_, err := q.db.Exec(ctx, lockGroupUsage, groupName)
 	return err
+}
+
+const logBytesBeyond = `-- name: LogBytesBeyond :many
+SELECT b.group_name
+  FROM group_log_bytes b JOIN groups g ON g.name = b.group_name
+ WHERE b.day = (now() AT TIME ZONE 'UTC')::date
+   AND b.bytes >= COALESCE((g.limits ->> 'max_log_bytes_per_day')::bigint, $1::bigint)
+ ORDER BY 1
+`
+
+// Returns the groups that have reached their limit of log bytes today.
+func (q *Queries) LogBytesBeyond(ctx context.Context, defaultLimit int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, logBytesBeyond, defaultLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var group_name string
+		if err := rows.Scan(&group_name); err != nil {
+			return nil, err
+		}
+		items = append(items, group_name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const partedGroups = `-- name: PartedGroups :many
