@@ -67,3 +67,28 @@ func TestRunsBeyondALimit(t *testing.T) {
 	w.limit(`{"max_live_runs":2}`)
 	w.must(202, "POST", job+"/trigger", "{}", "Idempotency-Key", "k")
 }
+
+func TestGroupUsage(t *testing.T) {
+	w := newWorld(t)
+	w.limit(`{"max_jobs":7,"max_live_runs":8}`)
+	job := w.job(`{"group":"default","name":"j","schedule":{"kind":"fixed_rate","every":"1s"},"script":{"language":"bash","code":"true"}}`)
+	w.must(202, "POST", job+"/trigger", "{}")
+	w.exec(`INSERT INTO group_live_runs VALUES ('default', 5)`)
+	w.exec(`INSERT INTO group_log_bytes VALUES ((now() AT TIME ZONE 'UTC')::date, 'default', 1234)`)
+	usage := func() answer { return w.must(200, "GET", limited+"/usage", "") }
+	for path, want := range map[string]any{
+		"jobs.used": 1, "jobs.limit": 7, "live_runs.used": 5, "live_runs.limit": 8, "fires_per_minute.used": 60, "fires_per_minute.limit": 600_000,
+		"log_bytes_today.used": 1234, "log_bytes_today.limit": 53_687_091_200, "script_versions.used": 1, "script_versions.limit": 10_000,
+		"instances.used": len(w.fleet.Instances("default")), "instances.limit": 1000,
+	} {
+		if got, ok := usage().field(path).(float64); !ok || fmt.Sprint(int64(got)) != fmt.Sprint(want) {
+			t.Errorf("%s is %v, not %v", path, got, want)
+		}
+	}
+	// A lowered limit stops nothing, and the usage shows it.
+	w.limit(`{"max_fires_per_minute":30}`)
+	if a := usage(); fmt.Sprint(a.field("fires_per_minute")) != "map[limit:30 used:60]" {
+		t.Errorf("beyond the limit: %s", a.body)
+	}
+	w.must(404, "GET", "/api/v1/groups/unknown/usage", "")
+}

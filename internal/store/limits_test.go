@@ -356,8 +356,8 @@ func TestLiveRunsAreCountedOnce(t *testing.T) {
 	}
 	check := func(want int64) {
 		t.Helper()
-		if n, err := s.LiveRuns(t.Context(), "g"); n != want || err != nil {
-			t.Errorf("LiveRuns is %d, not %d: %v", n, want, err)
+		if n := query[int64](t, s, `SELECT coalesce(sum(runs), 0)::bigint FROM group_live_runs WHERE group_name = 'g'`); n != want {
+			t.Errorf("%d live runs were counted, not %d", n, want)
 		}
 	}
 	check(2)
@@ -379,7 +379,7 @@ func TestLogBytes(t *testing.T) {
 	}
 	check := func(what, bytes string, over ...string) {
 		t.Helper()
-		if got := query[string](t, s, `SELECT coalesce(string_agg(group_name || ' ' || bytes, ',' ORDER BY 1), '') FROM group_log_bytes`); got != bytes {
+		if got := query[string](t, s, `SELECT coalesce(string_agg(group_name || ' ' || bytes, ',' ORDER BY group_name), '') FROM group_log_bytes`); got != bytes {
 			t.Errorf("%s: the log bytes are %q, not %q", what, got, bytes)
 		}
 		if got, err := s.GroupsOverLogLimit(t.Context()); err != nil || !slices.Equal(got, over) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
-	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -170,13 +169,4 @@ func (s *Store) skipFull(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, cau
 		s.refuse(ctx, Overflow{group, cause, n})
 	}
 	return nil
-}
-
-// LiveRuns returns how many unfinished runs a group had at the last count, a few seconds ago.
-func (s *Store) LiveRuns(ctx context.Context, group string) (int64, error) {
-	rows, err := s.q.LiveRunsOf(ctx, []string{group})
-	if err != nil || len(rows) == 0 {
-		return 0, pgerr.Translate(err)
-	}
-	return rows[0].Runs, nil
 }

@@ -137,6 +137,47 @@ func (s *Store) GroupLimits(ctx context.Context, names []string) (map[string]dom
 	return out, nil
 }
 
+// GroupUsage returns the usage of a group's limits, or NotFound. It leaves out the number of instances, because the
+// roster counts them.
+func (s *Store) GroupUsage(ctx context.Context, name string) (domain.GroupUsage, error) {
+	rows, err := s.q.GroupUsages(ctx, sqlcgen.GroupUsagesParams{Only: []string{name}, MaxRows: 1})
+	if err != nil {
+		return domain.GroupUsage{}, pgerr.Translate(err)
+	}
+	if len(rows) == 0 {
+		return domain.GroupUsage{}, noGroup()
+	}
+	return toUsage(&rows[0])
+}
+
+// GroupUsages returns the usage of the limits of up to limit groups, the first ones by name. Like GroupUsage, it leaves out
+// the numbers of instances.
+func (s *Store) GroupUsages(ctx context.Context, limit int) (map[string]domain.GroupUsage, error) {
+	rows, err := s.q.GroupUsages(ctx, sqlcgen.GroupUsagesParams{MaxRows: int32(limit)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[string]domain.GroupUsage, len(rows))
+	for i := range rows {
+		if out[rows[i].Name], err = toUsage(&rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func toUsage(r *sqlcgen.GroupUsagesRow) (domain.GroupUsage, error) {
+	l, err := domain.GroupLimitsFrom(r.Limits)
+	return domain.GroupUsage{
+		Jobs:           domain.Usage{Used: r.Jobs, Limit: int64(l.MaxJobs)},
+		LiveRuns:       domain.Usage{Used: r.LiveRuns, Limit: int64(l.MaxLiveRuns)},
+		FiresPerMinute: domain.Usage{Used: r.Fires, Limit: int64(l.MaxFiresPerMinute)},
+		LogBytesToday:  domain.Usage{Used: r.LogBytes, Limit: l.MaxLogBytesPerDay},
+		ScriptVersions: domain.Usage{Used: r.ScriptVersions, Limit: int64(l.MaxScriptVersions)},
+		Instances:      domain.Usage{Limit: int64(l.MaxInstances)},
+	}, err
+}
+
 // DeleteGroup deletes a group. Conflict means that it has jobs, NotFound that there is no such group.
 func (s *Store) DeleteGroup(ctx context.Context, name string) error {
 	n, err := s.q.DeleteGroup(ctx, name)
