@@ -40,7 +40,7 @@ func (s *Store) Backfill(ctx context.Context, id domain.JobID, b domain.Backfill
 		if out, err = backfillTimes(compiled, b, now); err != nil || b.DryRun || len(out.FireTimes) == 0 {
 			return err
 		}
-		if err := s.takeRoom(ctx, q, job.Group, domain.CauseBackfill, len(out.FireTimes)); err != nil {
+		if err := s.takeRoom(ctx, q, row.ID, job.Group, domain.CauseBackfill, len(out.FireTimes)); err != nil {
 			return err
 		}
 		p := sqlcgen.InsertBackfillParams{JobID: row.ID, JobVersion: row.Version, GroupName: job.Group, DueAt: now}

@@ -93,16 +93,7 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 // roomsForEvents returns the room of the jobs' groups. If one of them may not have room for all runs, it locks the
 // planning of the jobs, because skipFull needs that lock, and it comes before table jobs.
 func (s *Store) roomsForEvents(ctx context.Context, q *sqlcgen.Queries, ids []int64, runs int) (map[string]*room, error) {
-	jobs, err := q.JobGroups(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	var groups []string
-	for _, j := range jobs {
-		groups = append(groups, j.GroupName)
-	}
-	slices.Sort(groups)
-	rooms, err := s.rooms(ctx, q, slices.Compact(groups)...)
+	rooms, err := s.rooms(ctx, q, ids...)
 	if err != nil {
 		return nil, err
 	}

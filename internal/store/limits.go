@@ -140,12 +140,11 @@ func (s *Store) addFires(ctx context.Context) error {
 			var p sqlcgen.SetFiresParams
 			for _, r := range rows {
 				var spec domain.JobSpec
-				fires := 0 // a job whose schedule no longer compiles does not fire
-				if err := domain.DecodeSpec(r.Spec, &spec); err != nil {
-					return fmt.Errorf("read job %d: %w", r.ID, err)
-				}
-				if compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: r.CreatedAt}); err == nil {
-					fires = firesPerMinute(&spec, compiled)
+				fires := 0 // a job whose spec cannot be read or whose schedule no longer compiles does not fire
+				if domain.DecodeSpec(r.Spec, &spec) == nil {
+					if compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: r.CreatedAt}); err == nil {
+						fires = firesPerMinute(&spec, compiled)
+					}
 				}
 				p.Ids, p.Fires = append(p.Ids, r.ID), append(p.Fires, int32(fires))
 			}

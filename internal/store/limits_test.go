@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/migrations"
 )
 
 // limit sets limits of group g, as JSON.
@@ -515,7 +515,7 @@ func TestUsageOfAnOlderRelease(t *testing.T) {
 	files := []string{"00036_group_usage.sql", "00037_group_scripts_runs_logs.sql"}
 	var ups [2]string
 	for i := len(files) - 1; i >= 0; i-- {
-		text, err := os.ReadFile("../../migrations/" + files[i])
+		text, err := migrations.FS.ReadFile(files[i])
 		allowed(t, "read a migration", err)
 		up, down, _ := strings.Cut(string(text), "-- +goose Down")
 		ups[i] = up

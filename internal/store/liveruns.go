@@ -50,34 +50,25 @@ type Overflow struct {
 // OnOverflow sets a function that is called for each Overflow. It must be called before any other method.
 func (s *Store) OnOverflow(f func(context.Context, Overflow)) { s.refused = f }
 
-// liveEstimate estimates how many unfinished runs groups have: the last count, and what this process has planned since then.
-// It does not include what other processes and the schedulers have planned since the count.
+// liveEstimate is what this process has planned since the last count. It does not include what other processes and the
+// schedulers have planned meanwhile.
 type liveEstimate struct {
-	mu      sync.Mutex
-	planned map[string]plannedSince // guarded by mu
+	mu        sync.Mutex
+	countedAt time.Time        // guarded by mu
+	planned   map[string]int64 // guarded by mu; runs by group
 }
 
-// plannedSince is the number of runs that this process has planned in a group since a count.
-type plannedSince struct {
-	countedAt time.Time
-	runs      int64
-}
-
-// add adds runs to what was planned since a count, and returns the sum without them.
-func (l *liveEstimate) add(group string, countedAt time.Time, runs int64) (before int64) {
+// add adds runs of a group, and returns how many it has planned. A newer count starts from zero.
+func (l *liveEstimate) add(group string, countedAt time.Time, runs int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.planned[group]
-	if !p.countedAt.Equal(countedAt) {
-		p = plannedSince{countedAt: countedAt}
+	if l.planned == nil || countedAt.After(l.countedAt) {
+		l.countedAt, l.planned = countedAt, make(map[string]int64)
 	}
-	before = p.runs
-	p.runs += runs
-	if l.planned == nil {
-		l.planned = make(map[string]plannedSince)
+	if runs > 0 {
+		l.planned[group] += runs
 	}
-	l.planned[group] = p
-	return before
+	return l.planned[group]
 }
 
 // room is how many runs a group may still plan.
@@ -95,9 +86,9 @@ func (r *room) text() string {
 	return fmt.Sprintf("group %q has about %d unfinished runs, and its limit max_live_runs is %d", r.group, r.used, r.limit)
 }
 
-// rooms returns the room of groups.
-func (s *Store) rooms(ctx context.Context, q *sqlcgen.Queries, groups ...string) (map[string]*room, error) {
-	rows, err := q.LiveRunsOf(ctx, groups)
+// rooms returns the room of the groups of jobs, by group.
+func (s *Store) rooms(ctx context.Context, q *sqlcgen.Queries, jobs ...int64) (map[string]*room, error) {
+	rows, err := q.LiveRunsOf(ctx, jobs)
 	if err != nil {
 		return nil, err
 	}
@@ -121,15 +112,16 @@ func (s *Store) take(r *room, runs int) {
 	s.live.add(r.group, r.countedAt, int64(runs))
 }
 
-// takeRoom uses the room of a group for runs that a user or the API plans, or returns Limited.
-func (s *Store) takeRoom(ctx context.Context, q *sqlcgen.Queries, group string, cause domain.Cause, runs int) error {
-	rooms, err := s.rooms(ctx, q, group)
+// takeRoom uses the room of a job's group for runs that a user or the API plans, or returns Limited. The caller has
+// locked the job.
+func (s *Store) takeRoom(ctx context.Context, q *sqlcgen.Queries, job int64, group string, cause domain.Cause, runs int) error {
+	rooms, err := s.rooms(ctx, q, job)
 	if err != nil {
 		return err
 	}
 	r := rooms[group]
 	if r == nil {
-		return domain.NewError(domain.NotFound, "there is no group of this name")
+		return domain.WrapError(domain.Unavailable, "the job moves to another group now; try again", errRepeat)
 	}
 	if !r.has(runs) {
 		s.refuse(ctx, Overflow{group, cause, runs})

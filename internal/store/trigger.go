@@ -56,7 +56,7 @@ func nullText(v string) *string {
 
 // insertWithRoom is insertRun, but returns Limited if the group has no room for the run.
 func (s *Store) insertWithRoom(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowForRunRow, p sqlcgen.InsertRunParams) error {
-	if err := s.takeRoom(ctx, q, job.GroupName, domain.Cause(p.Cause), 1); err != nil {
+	if err := s.takeRoom(ctx, q, job.ID, job.GroupName, domain.Cause(p.Cause), 1); err != nil {
 		return err
 	}
 	_, err := s.insertRun(ctx, tx, q, job, p)
@@ -126,16 +126,15 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 // unfinished runs, the run ends at once as skipped/queue_full.
 func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
 	q := s.q.WithTx(tx)
-	jobs, err := q.JobGroups(ctx, []int64{int64(child)})
-	if err != nil || len(jobs) == 0 {
+	rooms, err := s.rooms(ctx, q, int64(child))
+	if err != nil || len(rooms) == 0 {
 		return err
 	}
-	rooms, err := s.rooms(ctx, q, jobs[0].GroupName)
-	if err != nil {
-		return err
+	var r *room
+	for _, group := range rooms { // there is one
+		r = group
 	}
-	r := rooms[jobs[0].GroupName]
-	full := r != nil && !r.has(1)
+	full := !r.has(1)
 	if full {
 		if _, err := q.LockDue(ctx, []int64{int64(child)}); err != nil { // locked before table jobs, see doc.go
 			return err
@@ -154,8 +153,7 @@ func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID,
 		return err
 	case full:
 		return s.skipFull(ctx, tx, q, domain.CauseChild, map[domain.RunID]*room{id: r})
-	case r != nil:
-		s.take(r, 1)
 	}
+	s.take(r, 1)
 	return nil
 }

@@ -111,9 +111,6 @@ SELECT child_path(@from_id::bigint, @to_id::bigint)::bigint[] AS path;
 -- name: ParentsOf :many
 SELECT c.parent_id, j.name FROM job_children c JOIN jobs j ON j.id = c.parent_id WHERE c.child_id = @child_id AND c.parent_id <> @child_id LIMIT 10;
 
--- name: JobGroups :many
-SELECT id, group_name FROM jobs WHERE id = ANY(@ids::bigint[]);
-
 -- name: JobNames :many
 SELECT id, name FROM jobs WHERE id = ANY(@ids::bigint[]);
 

@@ -48,12 +48,13 @@ INSERT INTO group_live_runs AS g (group_name, runs) SELECT n.group_name, n.runs 
 UPDATE group_live_mark SET counted_at = now(), next_at = clock_timestamp() + sqlc.arg(pause)::interval + (clock_timestamp() - now()) * sqlc.arg(share)::float8;
 
 -- name: LiveRunsOf :many
--- Returns how many unfinished runs groups had at the last count.
-SELECT g.name, g.limits, COALESCE(l.runs, 0)::bigint AS runs, m.counted_at
-  FROM groups g
+-- Returns the groups of jobs, and how many unfinished runs each group had at the last count.
+SELECT DISTINCT g.name, g.limits, COALESCE(l.runs, 0)::bigint AS runs, m.counted_at
+  FROM jobs j
+  JOIN groups g ON g.name = j.group_name
   CROSS JOIN group_live_mark m
   LEFT JOIN group_live_runs l ON l.group_name = g.name
- WHERE g.name = ANY(@names::text[]);
+ WHERE j.id = ANY(@job_ids::bigint[]);
 
 -- name: LogBytesBeyond :many
 -- Returns the groups that have reached their limit of log bytes today.

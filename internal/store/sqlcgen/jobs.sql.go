@@ -335,35 +335,6 @@ func (q *Queries) Job(ctx context.Context, id int64) (JobRow, error) {
 	return i, err
 }
 
-const jobGroups = `-- name: JobGroups :many
-SELECT id, group_name FROM jobs WHERE id = ANY($1::bigint[])
-`
-
-type JobGroupsRow struct {
-	ID        int64
-	GroupName string
-}
-
-func (q *Queries) JobGroups(ctx context.Context, ids []int64) ([]JobGroupsRow, error) {
-	rows, err := q.db.Query(ctx, jobGroups, ids)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []JobGroupsRow
-	for rows.Next() {
-		var i JobGroupsRow
-		if err := rows.Scan(&i.ID, &i.GroupName); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const jobNames = `-- name: JobNames :many
 SELECT id, name FROM jobs WHERE id = ANY($1::bigint[])
 `

@@ -105,11 +105,12 @@ func (q *Queries) JobsWithoutFires(ctx context.Context, batch int32) ([]JobsWith
 }
 
 const liveRunsOf = `-- name: LiveRunsOf :many
-SELECT g.name, g.limits, COALESCE(l.runs, 0)::bigint AS runs, m.counted_at
-  FROM groups g
+SELECT DISTINCT g.name, g.limits, COALESCE(l.runs, 0)::bigint AS runs, m.counted_at
+  FROM jobs j
+  JOIN groups g ON g.name = j.group_name
   CROSS JOIN group_live_mark m
   LEFT JOIN group_live_runs l ON l.group_name = g.name
- WHERE g.name = ANY($1::text[])
+ WHERE j.id = ANY($1::bigint[])
 `
 
 type LiveRunsOfRow struct {
@@ -119,9 +120,9 @@ type LiveRunsOfRow struct {
 	CountedAt time.Time
 }
 
-// Returns how many unfinished runs groups had at the last count.
-func (q *Queries) LiveRunsOf(ctx context.Context, names []string) ([]LiveRunsOfRow, error) {
-	rows, err := q.db.Query(ctx, liveRunsOf, names)
+// Returns the groups of jobs, and how many unfinished runs each group had at the last count.
+func (q *Queries) LiveRunsOf(ctx context.Context, jobIds []int64) ([]LiveRunsOfRow, error) {
+	rows, err := q.db.Query(ctx, liveRunsOf, jobIds)
 	if err != nil {
 		return nil, err
 	}
