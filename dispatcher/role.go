@@ -55,6 +55,7 @@ func NewRole(f *Firing, stores RoleStores) *Role {
 
 // Run does the work of the role. Firing.Watch has to run too. It blocks until ctx ends and the work under way is done.
 func (r *Role) Run(ctx context.Context) error {
-	lifecycle.Together(ctx, r.results.Run, r.assigner.Run, r.judge.Run, r.reconciler.Run, r.guard.Run, r.upkeep.daysLoop, r.upkeep.vacuumLoop)
+	lifecycle.Together(ctx, r.results.Run, r.assigner.Run, r.judge.Run, r.reconciler.Run, r.guard.Run, r.upkeep.daysLoop, r.upkeep.vacuumLoop,
+		r.upkeep.usageLoop, r.upkeep.countLoop)
 	return nil
 }

@@ -14,9 +14,13 @@ type UpkeepStore interface {
 	SyncClock(ctx context.Context) error
 	MakeDays(ctx context.Context, days []time.Time) error
 	Vacuum(ctx context.Context) error
+	// TendUsage and CountLiveRuns maintain the usage of groups.
+	TendUsage(ctx context.Context) error
+	CountLiveRuns(ctx context.Context) error
 }
 
-// upkeep keeps the database in order: the store's estimate of its clock, partitions for the next days, and small hot tables.
+// upkeep keeps the database in order: the store's estimate of its clock, partitions for the next days, small hot tables, and
+// the usage of groups.
 type upkeep struct {
 	store UpkeepStore
 	log   *slog.Logger
@@ -27,6 +31,8 @@ const (
 	daysPeriod   = time.Hour
 	daysAhead    = 4
 	vacuumPeriod = 2 * time.Second
+	usagePeriod  = 30 * time.Second
+	countPeriod  = time.Second
 )
 
 func (u upkeep) daysLoop(ctx context.Context) {
@@ -56,6 +62,22 @@ func (u upkeep) vacuumLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, vacuumPeriod) {
 		if err := u.store.Vacuum(ctx); err != nil {
 			u.warn(ctx, "cannot vacuum the hot tables, retrying", err)
+		}
+	}
+}
+
+func (u upkeep) usageLoop(ctx context.Context) {
+	for lifecycle.Pause(ctx, usagePeriod) {
+		if err := u.store.TendUsage(ctx); err != nil {
+			u.warn(ctx, "cannot maintain the usage of groups, retrying", err)
+		}
+	}
+}
+
+func (u upkeep) countLoop(ctx context.Context) {
+	for lifecycle.Pause(ctx, countPeriod) {
+		if err := u.store.CountLiveRuns(ctx); err != nil {
+			u.warn(ctx, "cannot count the live runs of groups, retrying", err)
 		}
 	}
 }

@@ -72,6 +72,7 @@ var accesses = map[string]access{
 	"GET /groups":                              {least: "viewer", status: 200},
 	"POST /groups":                             {least: "admin", status: 201, body: `{"name":"<unique>"}`},
 	"GET /groups/{name}":                       {least: "viewer", status: 200, hidden: 404, path: "/groups/mine"},
+	"GET /groups/{name}/usage":                 {least: "viewer", status: 200, hidden: 404, path: "/groups/mine/usage"},
 	"PATCH /groups/{name}":                     {least: "admin", status: 200, path: "/groups/mine", body: `{"description":"d"}`},
 	"DELETE /groups/{name}":                    {least: "admin", status: 204, path: "/groups/<new group>"},
 	"POST /groups/{name}/token":                {least: "admin", status: 200, path: "/groups/mine/token"},

@@ -41,13 +41,14 @@ import (
 	"github.com/belfryhq/belfry/scheduler"
 )
 
-// useFollowUps enables the store to enqueue River jobs.
+// useFollowUps enables the store to enqueue River jobs. It also counts the runs that the store refuses.
 func (p *process) useFollowUps(s *store.Store) error {
 	q, err := followup.NewQueue(s.Pool(), migrations.RiverSchema, p.log)
 	if err != nil {
 		return err
 	}
 	s.UseFollowUps(q)
+	s.OnOverflow(p.overflows())
 	return nil
 }
 
@@ -95,6 +96,7 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s}).Run)
+	p.addUsage(group.New(s.Pool()), d.Instances)
 	p.add("run statistics", statistics.New(statstore.New(s.Pool()), p.log, p.registry).Run)
 	p.add("fire check", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)
 	return nil

@@ -35,8 +35,9 @@ WITH s AS MATERIALIZED (
                to_jsonb(to_char(at, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))) || jsonb_build_object('name', 'bench-' || id) AS spec
       FROM s
 ), made AS (
-    INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
-    SELECT id, '` + group + `', 'bench-' || id, true, spec #>> '{schedule,kind}', '{}', spec, 1, now(), now() FROM j
+    INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at, fires_per_minute, fires_version)
+    SELECT id, '` + group + `', 'bench-' || id, true, spec #>> '{schedule,kind}', '{}', spec, 1, now(), now(),
+           CASE WHEN spec #>> '{schedule,every}' = '1s' THEN 60 ELSE 1 END, 1 FROM j
 ), versioned AS (
     INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
     SELECT id, 1, spec, now(), now(), 'bench', 'created' FROM j

@@ -108,7 +108,8 @@ func (s *servers) startPostgres(ctx context.Context) (err error) {
 func (s *servers) prepareDatabase(ctx context.Context) error {
 	for _, sql := range []string{
 		baselineSchema,
-		`INSERT INTO groups (name, description, token_sha256) VALUES ('` + group + `', 'A measurement.', sha256(gen_random_uuid()::text::bytea))`,
+		`INSERT INTO groups (name, description, token_sha256, limits) VALUES ('` + group + `', 'A measurement.', sha256(gen_random_uuid()::text::bytea),
+			'{"max_jobs": 1000000000, "max_fires_per_minute": 1000000000, "max_live_runs": 1000000000}')`,
 	} {
 		if _, err := s.db.Exec(ctx, sql); err != nil {
 			return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/client"
@@ -18,6 +19,7 @@ type groupCmd struct {
 	Get       groupGetCmd       `cmd:"" help:"Show one group."`
 	Create    groupCreateCmd    `cmd:"" help:"Create a group and print the token for its executors."`
 	Set       groupSetCmd       `cmd:"" help:"Change a group's description or limits."`
+	Usage     groupUsageCmd     `cmd:"" help:"Show how much of its limits a group uses."`
 	Token     groupTokenCmd     `cmd:"" help:"Replace the token of a group's executors and print the new one."`
 	Pause     groupPauseCmd     `cmd:"" help:"Pause the schedules of a group's jobs."`
 	Resume    groupResumeCmd    `cmd:"" help:"End a group's pause."`
@@ -130,6 +132,27 @@ func (c *groupSetCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 		return err
 	}
 	return a.printGroup(parent.Output, g)
+}
+
+type groupUsageCmd struct {
+	Name string `arg:"" help:"The group's name."`
+}
+
+func (*groupUsageCmd) Help() string {
+	return "The usage may be higher than a limit, for example after the limit was lowered.\n\nExample:\n\n    belfry group usage billing"
+}
+
+func (c *groupUsageCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
+	u, err := cl.GroupUsage(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, u, func(t *table) {
+		t.row("WHAT", "USED", "LIMIT", "PERCENT")
+		for _, v := range u.All() {
+			t.row(strings.ReplaceAll(v.Name, "_", " "), v.Used, v.Limit, 100*v.Used/v.Limit)
+		}
+	})
 }
 
 type groupTokenCmd struct {

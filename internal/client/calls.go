@@ -217,6 +217,11 @@ func (c *Client) Group(ctx context.Context, name string) (domain.Group, error) {
 	return answer[domain.Group](ctx, c, http.MethodGet, groupPath(name), nil, nil)
 }
 
+// GroupUsage returns how much of its limits a group uses.
+func (c *Client) GroupUsage(ctx context.Context, name string) (domain.GroupUsage, error) {
+	return answer[domain.GroupUsage](ctx, c, http.MethodGet, groupPath(name)+"/usage", nil, nil)
+}
+
 // NewGroup is a new group with the token of its executors. The server returns the token only once.
 type NewGroup struct {
 	domain.Group

@@ -14,6 +14,7 @@ const (
 	NotFound    Code = "not_found"   // it does not exist, or the caller may not see it
 	Conflict    Code = "conflict"    // the current state does not allow it, such as after a stale version
 	Forbidden   Code = "forbidden"   // the caller is authenticated but not authorized
+	Limited     Code = "limited"     // a limit of the group is reached; a retry may succeed when runs have ended
 	Unavailable Code = "unavailable" // Postgres or NATS is unavailable; a retry may succeed
 	Internal    Code = "internal"    // a bug or a broken machine
 )

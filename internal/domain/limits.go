@@ -1,6 +1,9 @@
 package domain
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // GroupLimits bounds what one executor group may use of what all groups share. docs/limits.md says what happens beyond
 // each limit.
@@ -25,6 +28,15 @@ func DefaultGroupLimits() GroupLimits {
 		MaxLogBytesPerDay: 50 << 30,
 		MaxScriptVersions: 10_000,
 	}
+}
+
+// GroupLimitsFrom returns the limits of a group, given those that an administrator has set, as JSON.
+func GroupLimitsFrom(own []byte) (GroupLimits, error) {
+	l := DefaultGroupLimits()
+	if err := json.Unmarshal(own, &l); err != nil {
+		return l, WrapError(Internal, "read the limits of a group", err)
+	}
+	return l, nil
 }
 
 // maxLimit is the highest value of a limit that counts objects. It keeps sums of limits far from an overflow.
@@ -76,5 +88,36 @@ func (c GroupLimitsChange) Apply(l GroupLimits) GroupLimits {
 func apply[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
+	}
+}
+
+// Usage is how much of a limit is used. Used may be higher than Limit, for example after an administrator has lowered the
+// limit.
+type Usage struct {
+	Used  int64 `json:"used"`
+	Limit int64 `json:"limit"`
+}
+
+// GroupUsage is the usage of a group's limits.
+type GroupUsage struct {
+	Jobs           Usage `json:"jobs"`
+	LiveRuns       Usage `json:"live_runs" doc:"Counted every few seconds"`
+	FiresPerMinute Usage `json:"fires_per_minute" doc:"The most fires per minute of the group's enabled jobs together"`
+	LogBytesToday  Usage `json:"log_bytes_today" doc:"Bytes of log text since midnight UTC"`
+	ScriptVersions Usage `json:"script_versions"`
+	Instances      Usage `json:"instances" doc:"Live instances"`
+}
+
+// NamedUsage is a usage and its name in the API and in metrics.
+type NamedUsage struct {
+	Name string
+	Usage
+}
+
+// All returns the usages by name, in the order of the fields.
+func (u *GroupUsage) All() []NamedUsage {
+	return []NamedUsage{
+		{"jobs", u.Jobs}, {"live_runs", u.LiveRuns}, {"fires_per_minute", u.FiresPerMinute}, {"log_bytes_today", u.LogBytesToday},
+		{"script_versions", u.ScriptVersions}, {"instances", u.Instances},
 	}
 }

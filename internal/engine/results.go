@@ -115,12 +115,15 @@ type KillResult struct {
 	Result SettleResult // the result for the other runs, which have ended
 }
 
-// LogChunk is a sequence of consecutive log lines, encoded by package logchunk.
+// LogChunk is a sequence of consecutive log lines, encoded by package logchunk. Group and TextBytes, the size of the
+// lines' texts before they were encoded, count against the group's limit. A chunk without a group does not count.
 type LogChunk struct {
 	RunID       domain.RunID
 	Attempt     int
 	First, Last int64
 	Lines       []byte
+	Group       string
+	TextBytes   int64
 }
 
 // AlertNote is an event of a job that causes an alert now. The transaction that records the event inserts the note as a River

@@ -191,3 +191,82 @@ func TestGapIsNeverExceeded(t *testing.T) {
 		}
 	})
 }
+
+// PerMinute is the highest number of fire times in a minute. The instants include changes of the clocks.
+func TestPerMinute(t *testing.T) {
+	cron := func(expr string, dialect domain.Dialect) domain.Schedule {
+		return domain.Schedule{Kind: domain.ScheduleCron, Expr: expr, Dialect: dialect}
+	}
+	every := func(d time.Duration) domain.Schedule {
+		return domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(d)}
+	}
+	for _, c := range []struct {
+		name string
+		s    domain.Schedule
+		want int
+	}{
+		{"every minute", cron("* * * * *", domain.DialectStandard), 1},
+		{"nightly", cron("30 2 * * *", domain.DialectStandard), 1},
+		{"every second", cron("* * * * * *", domain.DialectStandard), 60},
+		{"every second of one minute", cron("* 30 2 * * *", domain.DialectStandard), 60},
+		{"a list", cron("0,7,59 */5 * * * *", domain.DialectStandard), 3},
+		{"a step", cron("*/7 * * * * *", domain.DialectStandard), 9},
+		{"quartz", cron("0/20 0-30 2 ? * SUN", domain.DialectQuartz), 3},
+		{"1 s", every(time.Second), 60},
+		{"1.001 s", every(1001 * time.Millisecond), 60},
+		{"7 s", every(7 * time.Second), 9},
+		{"60 s", every(time.Minute), 1},
+		{"61 s", every(61 * time.Second), 1},
+		{"a day", every(24 * time.Hour), 1},
+	} {
+		for _, zone := range []string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu"} {
+			c.s.TimeZone = zone
+			s, err := Compile(c.s, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.PerMinute(); got != c.want {
+				t.Errorf("%s: PerMinute is %d, not %d", c.name, got, c.want)
+			}
+			for _, day := range []string{"2026-03-28T12:00:00Z", "2026-04-04T12:00:00Z", "2026-10-03T12:00:00Z", "2026-10-24T12:00:00Z"} {
+				if most := mostInAMinute(t, s, day); most > c.want {
+					t.Errorf("%s, %s: %d fire times in a minute", c.name, zone, most)
+				} else if most < c.want && zone == "UTC" && c.s.Kind != domain.ScheduleCron {
+					t.Errorf("%s: at most %d fire times in a minute, and PerMinute is %d", c.name, most, c.want)
+				}
+			}
+		}
+	}
+	for kind, want := range map[domain.ScheduleKind]int{domain.ScheduleNone: 0, domain.ScheduleOnce: 1} {
+		s := domain.Schedule{Kind: kind}
+		if kind == domain.ScheduleOnce {
+			s.At = domain.AtPtr(time.Unix(1e9, 0))
+		}
+		compiled, err := Compile(s, Options{})
+		if err != nil || compiled.PerMinute() != want {
+			t.Errorf("%s: %d, %v", kind, compiled.PerMinute(), err)
+		}
+	}
+	delay, err := Compile(domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(100 * time.Millisecond)}, Options{})
+	if err != nil || delay.PerMinute() != 600 {
+		t.Errorf("a delay of 100 ms: %d, %v", delay.PerMinute(), err)
+	}
+}
+
+// mostInAMinute returns the highest number of fire times in a UTC minute of the 24 hours from an instant.
+func mostInAMinute(t *testing.T, s *Schedule, from string) (most int) {
+	t.Helper()
+	start, err := time.Parse(time.RFC3339, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, minute := 0, time.Time{}
+	for at, ok := s.Next(start.Add(-1)); ok && at.Before(start.Add(24*time.Hour)); at, ok = s.Next(at) {
+		if m := at.Truncate(time.Minute); !m.Equal(minute) {
+			n, minute = 0, m
+		}
+		n++
+		most = max(most, n)
+	}
+	return most
+}

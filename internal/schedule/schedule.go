@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -220,6 +221,27 @@ func (s *Schedule) Next(t time.Time) (time.Time, bool) {
 		t = s.endOfDay(next)
 	}
 }
+
+// PerMinute returns the most fire times in any minute, whatever the window and the calendar are. The fire times of
+// fixed_delay are at least the delay apart. A minute in which the clocks change by a part of a minute may have more; the
+// last such change of any zone was in 1972.
+func (s *Schedule) PerMinute() int {
+	switch s.kind {
+	case domain.ScheduleCron:
+		return bits.OnesCount64(s.cron.seconds)
+	case domain.ScheduleFixedRate:
+		return fit(time.Minute, s.every)
+	case domain.ScheduleFixedDelay:
+		return fit(time.Minute, s.delay)
+	case domain.ScheduleOnce:
+		return 1
+	case domain.ScheduleNone:
+	}
+	return 0
+}
+
+// fit returns how many instants that are at least gap apart fit into a period.
+func fit(period, gap time.Duration) int { return int((period + gap - 1) / gap) }
 
 // DayOff reports whether t lies on a day off of the schedule's calendar.
 func (s *Schedule) DayOff(t time.Time) bool { return s.off != nil && s.off.Has(t.In(s.zone)) }

@@ -16,7 +16,8 @@ import (
 // Backfill plans a run for each fire time of the job's current schedule in a range: all of them or none. If a fire time
 // already has a run, it gets another one, also from a second backfill. The runs are due at once, in order, and the
 // job's block policy applies to them. If the range has more than max fire times, the result says where it continues.
-// The error is Invalid if the range is faulty or the schedule has no fire times.
+// The error is Invalid if the range is faulty or the schedule has no fire times, and Limited if the group would have
+// too many unfinished runs.
 func (s *Store) Backfill(ctx context.Context, id domain.JobID, b domain.Backfill) (domain.Backfilled, error) {
 	now := s.Now()
 	if err := b.Check(now); err != nil {
@@ -37,6 +38,9 @@ func (s *Store) Backfill(ctx context.Context, id domain.JobID, b domain.Backfill
 			return err
 		}
 		if out, err = backfillTimes(compiled, b, now); err != nil || b.DryRun || len(out.FireTimes) == 0 {
+			return err
+		}
+		if err := s.takeRoom(ctx, q, row.ID, job.Group, domain.CauseBackfill, len(out.FireTimes)); err != nil {
 			return err
 		}
 		p := sqlcgen.InsertBackfillParams{JobID: row.ID, JobVersion: row.Version, GroupName: job.Group, DueAt: now}

@@ -21,6 +21,8 @@
 // A transaction that decides fire times takes the lock of the pauses in shared mode, after job_due. A transaction that
 // begins or ends a pause takes it exclusively, and holds no other lock.
 //
+// A transaction that adds to the usage of a group takes the lock of the group's usage after all other locks.
+//
 // Transactions are short. A frozen process loses its locks to idle_in_transaction_session_timeout.
 //
 // # Crash, delay, duplicate

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,7 +17,8 @@ func (s *Store) Tx(ctx context.Context, f func(tx pgx.Tx) error) error {
 }
 
 // PlanEventRunsTx plans the runs that events cause, in the transaction that accepts those events. A repeat changes
-// nothing, because the ids are computed. It returns the jobs that were deleted meanwhile; they get no run.
+// nothing, because the ids are computed. It returns the jobs that were deleted meanwhile; they get no run. Runs of groups
+// with too many unfinished runs end at once as skipped/queue_full.
 func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run) (gone map[domain.JobID]bool, err error) {
 	if len(runs) == 0 {
 		return nil, nil
@@ -30,6 +32,10 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 			ids = append(ids, int64(r.JobID))
 		}
 	}
+	rooms, err := s.roomsForEvents(ctx, q, ids, len(runs))
+	if err != nil {
+		return nil, err
+	}
 	rows, err := q.JobsForEvents(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -40,10 +46,18 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 		jobs[domain.JobID(r.ID)] = r
 	}
 	p := sqlcgen.InsertEventRunsParams{DueAt: s.Now()}
+	full := make(map[domain.RunID]*room)
 	for _, r := range runs {
 		job, ok := jobs[r.JobID]
 		if !ok {
 			continue
+		}
+		if group := rooms[job.GroupName]; group != nil { // nil if the job has just moved there
+			if group.has(1) {
+				s.take(group, 1)
+			} else {
+				full[r.RunID] = group
+			}
 		}
 		p.Ids = append(p.Ids, r.RunID)
 		p.JobIds = append(p.JobIds, job.ID)
@@ -56,11 +70,38 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 	if len(p.Ids) == 0 {
 		return gone, nil
 	}
-	if err := q.InsertEventRuns(ctx, p); err != nil {
+	made, err := q.InsertEventRuns(ctx, p)
+	if err != nil {
 		return nil, err
 	}
-	if err := q.DeleteFinished(ctx, p.Ids); err != nil {
+	finished, err := q.DeleteFinished(ctx, p.Ids)
+	if err != nil {
+		return nil, err
+	}
+	skip := make(map[domain.RunID]*room)
+	for _, id := range made {
+		if group := full[id]; group != nil && !slices.Contains(finished, id) {
+			skip[id] = group
+		}
+	}
+	if err := s.skipFull(ctx, tx, q, domain.CauseEvent, skip); err != nil {
 		return nil, err
 	}
 	return gone, notify(ctx, tx)
+}
+
+// roomsForEvents returns the room of the jobs' groups. If one of them may not have room for all runs, it locks the
+// planning of the jobs, because skipFull needs that lock, and it comes before table jobs.
+func (s *Store) roomsForEvents(ctx context.Context, q *sqlcgen.Queries, ids []int64, runs int) (map[string]*room, error) {
+	rooms, err := s.rooms(ctx, q, ids...)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rooms {
+		if !r.has(runs) {
+			_, err := q.LockDue(ctx, ids)
+			return rooms, err
+		}
+	}
+	return rooms, nil
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // CreateJob stores a new job and plans its first fire. An Invalid error names every faulty field. Conflict means that
-// the group already has a job of this name.
+// the group already has a job of this name, or that the job takes the group beyond one of its limits.
 func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error) {
 	spec.Normalize()
 	spec.ContinueScript(nil)
@@ -42,6 +42,7 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 		raw, err := q.InsertJob(ctx, sqlcgen.InsertJobParams{
 			GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
 			Tags: spec.Tags, Calendar: nullText(spec.Schedule.Calendar), Spec: body, Now: now,
+			FiresPerMinute: int32(firesPerMinute(&spec, compiled)),
 		})
 		if err != nil {
 			return err
@@ -70,7 +71,12 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 				return err
 			}
 		}
-		return notify(ctx, tx)
+		if err := notify(ctx, tx); err != nil {
+			return err
+		}
+		return withinLimits(ctx, q, addition{
+			group: spec.Group, jobs: true, fires: spec.Enabled && compiled.PerMinute() > 0, scriptVersions: spec.Script != nil,
+		})
 	})
 	if err != nil {
 		return domain.Job{}, err
@@ -248,8 +254,8 @@ func jobOf(id int64, spec []byte, version int32, created, updated time.Time) (do
 	return j, nil
 }
 
-// EditJob changes a job by edit, which receives a copy of its spec. If version is not 0 and not the current version,
-// EditJob returns Conflict and changes nothing. The change takes effect at once, also on fires that are planned and not
+// EditJob changes a job by edit, which receives a copy of its spec. If version is not 0 and not the current version, or
+// if the change takes the group beyond one of its limits, EditJob returns Conflict and changes nothing. The change takes effect at once, also on fires that are planned and not
 // yet due.
 func (s *Store) EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
 	return s.edit(ctx, id, version, by, "edited", edit)
@@ -416,7 +422,8 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 	if err != nil {
 		return err
 	}
-	if spec.Script != nil && spec.Script.Version == 0 {
+	newScript := spec.Script != nil && spec.Script.Version == 0
+	if newScript {
 		if err := insertScript(ctx, q, id, next, spec.Script, l.now, by); err != nil {
 			return err
 		}
@@ -464,6 +471,7 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 	if err := q.UpdateJob(ctx, sqlcgen.UpdateJobParams{
 		ID: int64(id), GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
 		Tags: spec.Tags, Calendar: nullText(spec.Schedule.Calendar), Spec: body, Version: int32(next), Now: l.now,
+		FiresPerMinute: int32(firesPerMinute(spec, compiled)),
 	}); err != nil {
 		return err
 	}
@@ -478,7 +486,28 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 			return err
 		}
 	}
-	return notify(ctx, tx)
+	if err := notify(ctx, tx); err != nil {
+		return err
+	}
+	// The script was stored while the job was still in its former group.
+	moved := spec.Group != l.job.Group
+	return withinLimits(ctx, q, addition{group: l.job.Group, scriptVersions: newScript},
+		addition{group: spec.Group, jobs: moved, fires: s.moreFires(l, spec, compiled, moved)})
+}
+
+// moreFires reports whether an edit adds to the fires per minute of the job's group.
+func (s *Store) moreFires(l *lockedEdit, spec *domain.JobSpec, compiled *schedule.Schedule, moved bool) bool {
+	fires, before := 0, 0
+	if spec.Enabled {
+		fires = firesPerMinute(spec, compiled)
+	}
+	if l.job.Enabled && !moved {
+		old, err := schedule.Compile(l.job.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: l.job.CreatedAt.Time})
+		if err == nil {
+			before = firesPerMinute(&l.job.JobSpec, old)
+		}
+	}
+	return fires > before
 }
 
 // firstAfter returns the fire time from which a locked job is planned by its edited schedule.

@@ -297,7 +297,7 @@ func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n
 		if err := q.InsertScheduled(ctx, w.known); err != nil {
 			return w.out, err
 		}
-		if err := q.DeleteFinished(ctx, w.known.Ids); err != nil {
+		if _, err := q.DeleteFinished(ctx, w.known.Ids); err != nil {
 			return w.out, err
 		}
 	}

@@ -253,7 +253,8 @@ func finalOrUnknown(ctx context.Context, q *sqlcgen.Queries, id domain.RunID) er
 	return domain.NewError(domain.Conflict, fmt.Sprintf("the run has ended already: it is %s", past[0].State))
 }
 
-// StoreLogs stores chunks of run logs. A chunk that already exists does not change.
+// StoreLogs stores chunks of run logs, and adds their text to the log bytes of their groups. A chunk that already exists
+// does not change, and does not count again.
 func (s *Store) StoreLogs(ctx context.Context, chunks []LogChunk) error {
 	var p sqlcgen.StoreLogsParams
 	for _, c := range chunks {
@@ -262,6 +263,8 @@ func (s *Store) StoreLogs(ctx context.Context, chunks []LogChunk) error {
 		p.FirstLines = append(p.FirstLines, c.First)
 		p.LastLines = append(p.LastLines, c.Last)
 		p.Chunks = append(p.Chunks, c.Lines)
+		p.Groups = append(p.Groups, c.Group)
+		p.TextBytes = append(p.TextBytes, c.TextBytes)
 	}
 	return s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error { return q.StoreLogs(ctx, p) })
 }

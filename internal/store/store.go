@@ -47,9 +47,11 @@ type Store struct {
 	clock       clock
 	definitions *lru.Cache[versionKey, *definition]
 	followUps   FollowUps
-	lastSweep   atomic.Int64 // when ClaimNear last searched all live runs, in Unix nanoseconds
-	lastLook    atomic.Int64 // the same for BoundBoots
-	lastVacuum  atomic.Int64 // the same for Vacuum
+	live        liveEstimate
+	refused     func(context.Context, Overflow) // may be nil
+	lastSweep   atomic.Int64                    // when ClaimNear last searched all live runs, in Unix nanoseconds
+	lastLook    atomic.Int64                    // the same for BoundBoots
+	lastVacuum  atomic.Int64                    // the same for Vacuum
 }
 
 // FollowUps turns follow-ups into River jobs within a transaction.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -13,7 +12,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// Trigger plans a run of a job that is due now, whether or not the job is enabled.
+// Trigger plans a run of a job that is due now, whether or not the job is enabled. Limited means that the group has too
+// many unfinished runs.
 func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error) {
 	var f domain.Faults
 	if t.Param != nil && len(*t.Param) > domain.MaxParamBytes {
@@ -37,7 +37,7 @@ func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) 
 			fire = t.FireTime.UTC().Truncate(time.Millisecond)
 		}
 		run = domain.NewRunID(now)
-		return s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
+		return s.insertWithRoom(ctx, tx, q, row, sqlcgen.InsertRunParams{
 			ID: run, Cause: string(t.Cause), FireTime: &fire, DueAt: now, Param: t.Param, Pin: nullText(t.Instance),
 		})
 	})
@@ -54,26 +54,32 @@ func nullText(v string) *string {
 	return &v
 }
 
-// insertRun plans a run of the current version of the job, and wakes the schedulers.
-func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowForRunRow, p sqlcgen.InsertRunParams) error {
-	var spec struct {
-		Group string `json:"group"`
-	}
-	if err := json.Unmarshal(job.Spec, &spec); err != nil {
-		return fmt.Errorf("read job %d: %w", job.ID, err)
-	}
-	p.JobID, p.JobVersion, p.GroupName = job.ID, job.Version, spec.Group
-	if err := q.InsertRun(ctx, p); err != nil {
+// insertWithRoom is insertRun, but returns Limited if the group has no room for the run.
+func (s *Store) insertWithRoom(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowForRunRow, p sqlcgen.InsertRunParams) error {
+	if err := s.takeRoom(ctx, q, job.ID, job.GroupName, domain.Cause(p.Cause), 1); err != nil {
 		return err
 	}
-	if err := q.DeleteFinished(ctx, []domain.RunID{p.ID}); err != nil {
-		return err
+	_, err := s.insertRun(ctx, tx, q, job, p)
+	return err
+}
+
+// insertRun plans a run of the current version of the job, and wakes the schedulers. It reports whether the run is new.
+func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowForRunRow, p sqlcgen.InsertRunParams) (bool, error) {
+	p.JobID, p.JobVersion, p.GroupName = job.ID, job.Version, job.GroupName
+	made, err := q.InsertRun(ctx, p)
+	if err != nil {
+		return false, err
 	}
-	return notify(ctx, tx)
+	finished, err := q.DeleteFinished(ctx, []domain.RunID{p.ID})
+	if err != nil {
+		return false, err
+	}
+	return made == 1 && len(finished) == 0, notify(ctx, tx)
 }
 
 // RetryRun plans a new run of a final run's job, with the same param and fire time. For a shard, the new run is that
-// shard only; if each instance gets one shard, it is pinned to the same instance.
+// shard only; if each instance gets one shard, it is pinned to the same instance. Limited means that the group has too
+// many unfinished runs.
 func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain.RunID, error) {
 	var run domain.RunID
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -95,7 +101,7 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 		run = domain.NewRunID(now)
 		p := sqlcgen.InsertRunParams{ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param}
 		if old.ShardIndex == nil || old.ShardTotal == nil {
-			return s.insertRun(ctx, tx, q, row, p)
+			return s.insertWithRoom(ctx, tx, q, row, p)
 		}
 		job, err := jobOf(row.ID, row.Spec, row.Version, row.CreatedAt, row.UpdatedAt)
 		if err != nil {
@@ -104,7 +110,7 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 		if job.Route == domain.RouteBroadcast && job.Shards == 0 {
 			p.Pin = old.Instance
 		}
-		if err := s.insertRun(ctx, tx, q, row, p); err != nil {
+		if err := s.insertWithRoom(ctx, tx, q, row, p); err != nil {
 			return err
 		}
 		if err := q.InsertBroadcast(ctx, sqlcgen.InsertBroadcastParams{ID: run, JobID: row.ID, Total: 1}); err != nil {
@@ -116,19 +122,38 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 }
 
 // PlanChildTx plans the run of a child in the transaction that completes its River job. A repeat changes nothing,
-// because the run's id is computed. A child that was deleted meanwhile gets no run.
+// because the run's id is computed. A child that was deleted meanwhile gets no run. If the child's group has too many
+// unfinished runs, the run ends at once as skipped/queue_full.
 func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
 	q := s.q.WithTx(tx)
-	names, err := q.JobNames(ctx, []int64{int64(child)})
-	if err != nil || len(names) == 0 {
+	rooms, err := s.rooms(ctx, q, int64(child))
+	if err != nil || len(rooms) == 0 {
 		return err
+	}
+	var r *room
+	for _, group := range rooms { // there is one
+		r = group
+	}
+	full := !r.has(1)
+	if full {
+		if _, err := q.LockDue(ctx, []int64{int64(child)}); err != nil { // locked before table jobs, see doc.go
+			return err
+		}
 	}
 	row, err := q.JobRowForRun(ctx, int64(child))
 	if err != nil {
 		return err
 	}
-	now := s.Now()
-	return s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
-		ID: domain.ChildRunID(parent, child, endedAt), Cause: string(domain.CauseChild), FireTime: &now, DueAt: now, ParentRunID: &parent,
+	now, id := s.Now(), domain.ChildRunID(parent, child, endedAt)
+	made, err := s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
+		ID: id, Cause: string(domain.CauseChild), FireTime: &now, DueAt: now, ParentRunID: &parent,
 	})
+	switch {
+	case err != nil || !made:
+		return err
+	case full:
+		return s.skipFull(ctx, tx, q, domain.CauseChild, map[domain.RunID]*room{id: r})
+	}
+	s.take(r, 1)
+	return nil
 }

@@ -31,6 +31,8 @@ type Store interface {
 	CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error)
 	DescribeGroup(ctx context.Context, name, description string) error
 	LimitGroup(ctx context.Context, name string, change domain.GroupLimitsChange) error
+	// GroupUsage returns the usage of a group's limits, without the number of instances.
+	GroupUsage(ctx context.Context, name string) (domain.GroupUsage, error)
 	// DeleteGroup deletes a group. Conflict: it has jobs.
 	DeleteGroup(ctx context.Context, name string) error
 	// RotateGroupToken replaces a group's token. The old one stays valid for the overlap.
@@ -64,6 +66,8 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups", Tag: tag, Summary: "Create a group", Needs: account.Admin,
 		Status: 201, Body: rest.BodyOf[groupBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}", Tag: tag, Summary: "Show a group", Needs: account.Viewer}, a.show)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}/usage", Tag: tag, Summary: "Show how much of its limits a group uses",
+		Description: "The usage may be higher than a limit, for example after the limit was lowered.", Needs: account.Viewer}, a.usage)
 	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/groups/{name}", Tag: tag, Summary: "Change a group's description or limits", Needs: account.Admin,
 		Description: "Fields that are absent keep their values, also those of `limits`.", Body: rest.BodyOf[groupChange]()}, a.change)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/groups/{name}", Tag: tag, Summary: "Delete a group", Needs: account.Admin,
@@ -161,6 +165,15 @@ func (a *API) Read(ctx context.Context, id auth.Identity, name string) (domain.G
 func (a *API) show(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[domain.Group], error) {
 	g, err := a.Read(ctx, id, in.Name)
 	return rest.Answer(g), err
+}
+
+func (a *API) usage(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[domain.GroupUsage], error) {
+	if _, err := a.Visible.Group(ctx, id, in.Name); err != nil {
+		return nil, err
+	}
+	u, err := a.Store.GroupUsage(ctx, in.Name)
+	u.Instances.Used = int64(len(a.Fleet.Instances(in.Name)))
+	return rest.Answer(u), err
 }
 
 func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[newGroup], error) {

@@ -34,6 +34,9 @@ const InternalDetail = "internal error; the server's log has the details"
 // maxFaults bounds the faults in one answer. Without a bound, a body with many faults gets an answer many times its size.
 const maxFaults = 100
 
+// limitedWait is the Retry-After of a 429 for a limit of a group. Live runs are counted at most this often.
+const limitedWait = 5 * time.Second
+
 // Problem is the body of every error answer.
 type Problem struct {
 	Title  string              `json:"title" doc:"The status in words"`
@@ -100,6 +103,8 @@ func From(ctx context.Context, log *slog.Logger, err error) *Problem {
 	case status == http.StatusServiceUnavailable:
 		log.WarnContext(ctx, "a request failed, answering 503", "err", err)
 		return New(status, e.Message).RetryAfter(time.Second)
+	case status == http.StatusTooManyRequests:
+		return New(status, e.Message).RetryAfter(limitedWait)
 	}
 	fields := e.Fields
 	if more := len(fields) - maxFaults; more > 0 {
@@ -119,6 +124,8 @@ func statusOf(code domain.Code) int {
 		return http.StatusConflict
 	case domain.Forbidden:
 		return http.StatusForbidden
+	case domain.Limited:
+		return http.StatusTooManyRequests
 	case domain.Unavailable:
 		return http.StatusServiceUnavailable
 	case domain.Internal:

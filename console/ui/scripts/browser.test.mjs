@@ -259,10 +259,25 @@ function scenes() {
     assert.ok(await page.locator(".answer").evaluate((el) => { const { top, bottom } = el.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; }), "the answer is not visible");
   });
 
+  scene(stage, "the executors page shows the usage of a group's limits, and an admin changes a limit", { as: "admin" }, async (page) => {
+    await call("POST", "/groups", { name: "limited" });
+    await call("POST", "/jobs", { name: "each-second", group: "limited", handler: "echo", enabled: false, schedule: { kind: "fixed_rate", every: "1s" } });
+    await page.goto("/executors");
+    const group = page.getByRole("region", { name: "limited" });
+    await group.getByText("1 / 50,000").waitFor();
+    await group.getByRole("button", { name: "Limits" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("textbox", { name: /^Jobs/ }).fill("1");
+    await dialog.getByRole("button", { name: "Save" }).click();
+    await group.getByText("1 / 1", { exact: true }).waitFor();
+    assert.equal((await call("GET", "/groups/limited")).limits.max_jobs, 1);
+    assert.equal((await call("GET", "/groups/limited")).limits.max_live_runs, 500_000);
+  });
+
   scene(stage, "a viewer has no buttons for changes, and cannot open pages for changes by their address", { as: "viewer", refusals: [403, 404] }, async (page) => {
     const [job] = (await call("GET", "/jobs?q=nap")).items;
     const [run] = (await call("GET", "/runs?limit=1&group=demo")).items;
-    const changing = /run now|new |edit|delete|kill|run again|pause(?! the view)|drain|disable|enable|restore|save|import|more actions/i;
+    const changing = /run now|new |edit|delete|kill|limits|run again|pause(?! the view)|drain|disable|enable|restore|save|import|more actions/i;
     for (const path of ["/", "/jobs", `/jobs/${job.id}`, "/runs", `/runs/${run.id}`, "/week", "/calendars", "/executors", "/events"]) {
       await page.goto(path);
       await ready(page);

@@ -201,6 +201,12 @@ func (s *Store) MakeDays(context.Context, []time.Time) error { return nil }
 // Vacuum does nothing.
 func (s *Store) Vacuum(context.Context) error { return nil }
 
+// TendUsage does nothing, because simulated groups have no limits.
+func (s *Store) TendUsage(context.Context) error { return nil }
+
+// CountLiveRuns does nothing, because simulated groups have no limits.
+func (s *Store) CountLiveRuns(context.Context) error { return nil }
+
 // Definitions returns the given versions of jobs.
 func (s *Store) Definitions(_ context.Context, runs []engine.Due) (engine.Definitions, error) {
 	out := make(engine.Definitions)

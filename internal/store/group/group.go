@@ -148,20 +148,52 @@ func (s *Store) GroupLimits(ctx context.Context, names []string) (map[string]dom
 	}
 	out := make(map[string]domain.GroupLimits, len(rows))
 	for _, r := range rows {
-		if out[r.Name], err = limits(r.Name, r.Limits); err != nil {
+		if out[r.Name], err = domain.GroupLimitsFrom(r.Limits); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// limits returns the limits of a group, given those that an administrator has set.
-func limits(group string, own []byte) (domain.GroupLimits, error) {
-	l := domain.DefaultGroupLimits()
-	if err := json.Unmarshal(own, &l); err != nil {
-		return l, domain.WrapError(domain.Internal, "read the limits of group "+group, err)
+// GroupUsage returns the usage of a group's limits, or NotFound. It leaves out the number of instances, because the
+// roster counts them.
+func (s *Store) GroupUsage(ctx context.Context, name string) (domain.GroupUsage, error) {
+	rows, err := s.q.GroupUsages(ctx, sqlcgen.GroupUsagesParams{Only: []string{name}, MaxRows: 1})
+	if err != nil {
+		return domain.GroupUsage{}, pgerr.Translate(err)
 	}
-	return l, nil
+	if len(rows) == 0 {
+		return domain.GroupUsage{}, noGroup()
+	}
+	return toUsage(&rows[0])
+}
+
+// GroupUsages returns the usage of the limits of up to limit groups, the first ones by name. Like GroupUsage, it leaves out
+// the numbers of instances.
+func (s *Store) GroupUsages(ctx context.Context, limit int) (map[string]domain.GroupUsage, error) {
+	rows, err := s.q.GroupUsages(ctx, sqlcgen.GroupUsagesParams{MaxRows: int32(limit)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[string]domain.GroupUsage, len(rows))
+	for i := range rows {
+		if out[rows[i].Name], err = toUsage(&rows[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func toUsage(r *sqlcgen.GroupUsagesRow) (domain.GroupUsage, error) {
+	l, err := domain.GroupLimitsFrom(r.Limits)
+	return domain.GroupUsage{
+		Jobs:           domain.Usage{Used: r.Jobs, Limit: int64(l.MaxJobs)},
+		LiveRuns:       domain.Usage{Used: r.LiveRuns, Limit: int64(l.MaxLiveRuns)},
+		FiresPerMinute: domain.Usage{Used: r.Fires, Limit: int64(l.MaxFiresPerMinute)},
+		LogBytesToday:  domain.Usage{Used: r.LogBytes, Limit: l.MaxLogBytesPerDay},
+		ScriptVersions: domain.Usage{Used: r.ScriptVersions, Limit: int64(l.MaxScriptVersions)},
+		Instances:      domain.Usage{Limit: int64(l.MaxInstances)},
+	}, err
 }
 
 // DeleteGroup deletes a group. Conflict means that it has jobs, NotFound that there is no such group.
@@ -176,7 +208,7 @@ func (s *Store) DeleteGroup(ctx context.Context, name string) error {
 func noGroup() error { return domain.NewError(domain.NotFound, "there is no group of this name") }
 
 func toGroup(r sqlcgen.GroupsRow) (domain.Group, error) {
-	l, err := limits(r.Name, r.Limits)
+	l, err := domain.GroupLimitsFrom(r.Limits)
 	return domain.Group{Name: r.Name, Description: r.Description,
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
 		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy,

@@ -72,4 +72,6 @@ SELECT v.job_id, v.version + 1, jsonb_set(v.spec, '{schedule,days_off}', @days_o
 UPDATE job_versions v SET valid_to = @at FROM jobs j WHERE j.id = ANY(@job_ids::bigint[]) AND v.job_id = j.id AND v.version = j.version;
 
 -- name: UpdateJobsWithDays :exec
-UPDATE jobs SET spec = jsonb_set(spec, '{schedule,days_off}', @days_off::jsonb), version = version + 1, updated_at = @now WHERE id = ANY(@ids::bigint[]);
+-- Days off do not change the most fires per minute.
+UPDATE jobs SET spec = jsonb_set(spec, '{schedule,days_off}', @days_off::jsonb), version = version + 1, updated_at = @now,
+       fires_version = CASE WHEN fires_version = version THEN version + 1 ELSE fires_version END WHERE id = ANY(@ids::bigint[]);

@@ -1,6 +1,6 @@
 -- name: InsertJob :one
-INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at)
-VALUES (@group_name, @name, @enabled, @kind, @tags, sqlc.narg('calendar'), @spec, 1, @now, @now)
+INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at, fires_per_minute, fires_version)
+VALUES (@group_name, @name, @enabled, @kind, @tags, sqlc.narg('calendar'), @spec, 1, @now, @now, @fires_per_minute, 1)
 RETURNING id;
 
 -- name: InsertVersion :exec
@@ -31,7 +31,7 @@ SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id;
 
 -- name: JobRowForRun :one
 -- The lock prevents the deletion of the job until the new run is visible, so that the deleting transaction can end it.
-SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id FOR KEY SHARE;
+SELECT id, group_name, spec, version, created_at, updated_at FROM jobs WHERE id = @id FOR KEY SHARE;
 
 -- name: JobsForRetry :many
 -- Locks like JobRowForRun, for runs that will be retried.
@@ -42,7 +42,7 @@ SELECT id FROM jobs WHERE id = @id FOR UPDATE;
 
 -- name: UpdateJob :exec
 UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind = @kind, tags = @tags, calendar = sqlc.narg('calendar'),
-       spec = @spec, version = @version, updated_at = @now WHERE id = @id;
+       spec = @spec, version = @version, updated_at = @now, fires_per_minute = @fires_per_minute, fires_version = @version WHERE id = @id;
 
 -- name: SetDue :exec
 UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_due_at = @next_due_at,
@@ -131,7 +131,7 @@ DELETE FROM route_state s WHERE s.job_id = @job_id;
 SELECT * FROM runs_live
  WHERE job_id = @job_id AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id;
 
--- name: InsertRun :exec
+-- name: InsertRun :execrows
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id)
 VALUES (@id, @job_id, @job_version, @group_name, @cause, @fire_time, @due_at, @pin, @param, @parent_run_id, @event_id)
 ON CONFLICT (id) DO NOTHING;

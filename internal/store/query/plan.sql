@@ -51,11 +51,12 @@ SELECT unnest(@ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@versions::int[]
        clock_timestamp()
     ON CONFLICT (id) DO NOTHING;
 
--- name: DeleteFinished :exec
+-- name: DeleteFinished :many
 -- Runs after an insert into runs_live, as a separate statement, because the insert's snapshot may be older than the
 -- commit that moved the same run into the history.
 DELETE FROM runs_live l WHERE l.id = ANY(@ids::uuid[])
-   AND (EXISTS (SELECT 1 FROM runs_history h WHERE h.id = l.id)) IS TRUE;
+   AND (EXISTS (SELECT 1 FROM runs_history h WHERE h.id = l.id)) IS TRUE
+RETURNING l.id;
 
 -- name: InsertMissed :exec
 -- If the group is empty, the table's trigger looks it up.

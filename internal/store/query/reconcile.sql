@@ -83,10 +83,23 @@ SELECT COALESCE(r.waiting, '')::text AS waiting, COALESCE(r.waiting_note, '')::t
 SELECT make_day(d) FROM unnest(@days::date[]) d;
 
 -- name: StoreLogs :exec
-INSERT INTO run_logs (run_id, attempt, first_line, last_line, lines)
-SELECT unnest(@run_ids::uuid[]), unnest(@attempts::int[]), unnest(@first_lines::bigint[]), unnest(@last_lines::bigint[]),
-       unnest(@chunks::bytea[])
-    ON CONFLICT DO NOTHING;
+-- Stores chunks and counts the text of those that are new. The rows of the groups are locked in order, so that two
+-- batches cannot deadlock.
+WITH c AS MATERIALIZED (
+    SELECT unnest(@run_ids::uuid[]) AS run_id, unnest(@attempts::int[]) AS attempt, unnest(@first_lines::bigint[]) AS first_line,
+           unnest(@last_lines::bigint[]) AS last_line, unnest(@chunks::bytea[]) AS lines, unnest(@groups::text[]) AS group_name,
+           unnest(@text_bytes::bigint[]) AS text_bytes
+), stored AS (
+    INSERT INTO run_logs (run_id, attempt, first_line, last_line, lines)
+    SELECT c.run_id, c.attempt, c.first_line, c.last_line, c.lines FROM c
+        ON CONFLICT DO NOTHING
+    RETURNING run_id, attempt, first_line
+)
+INSERT INTO group_log_bytes AS b (day, group_name, bytes)
+SELECT (now() AT TIME ZONE 'UTC')::date, c.group_name, sum(c.text_bytes)
+  FROM stored JOIN c USING (run_id, attempt, first_line)
+ WHERE c.group_name <> '' GROUP BY c.group_name ORDER BY c.group_name
+    ON CONFLICT (day, group_name) DO UPDATE SET bytes = b.bytes + excluded.bytes;
 
 -- name: GroupsOfRuns :many
 SELECT id, group_name FROM runs_live WHERE id = ANY(@ids::uuid[])

@@ -389,7 +389,8 @@ func (q *Queries) UpdateCalendar(ctx context.Context, arg UpdateCalendarParams) 
 }
 
 const updateJobsWithDays = `-- name: UpdateJobsWithDays :exec
-UPDATE jobs SET spec = jsonb_set(spec, '{schedule,days_off}', $1::jsonb), version = version + 1, updated_at = $2 WHERE id = ANY($3::bigint[])
+UPDATE jobs SET spec = jsonb_set(spec, '{schedule,days_off}', $1::jsonb), version = version + 1, updated_at = $2,
+       fires_version = CASE WHEN fires_version = version THEN version + 1 ELSE fires_version END WHERE id = ANY($3::bigint[])
 `
 
 type UpdateJobsWithDaysParams struct {
@@ -398,6 +399,7 @@ type UpdateJobsWithDaysParams struct {
 	Ids     []int64
 }
 
+// Days off do not change the most fires per minute.
 func (q *Queries) UpdateJobsWithDays(ctx context.Context, arg UpdateJobsWithDaysParams) error {
 	_, err := q.db.Exec(ctx, updateJobsWithDays, arg.DaysOff, arg.Now, arg.Ids)
 	return err

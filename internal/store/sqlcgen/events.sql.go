@@ -12,13 +12,14 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-const insertEventRuns = `-- name: InsertEventRuns :exec
+const insertEventRuns = `-- name: InsertEventRuns :many
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, param, event_id)
 SELECT w.id, w.job_id, w.job_version, w.group_name, 'event', w.fire_time, $1::timestamptz, w.param, w.event_id
   FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS job_id, unnest($4::int[]) AS job_version,
                unnest($5::text[]) AS group_name, unnest($6::timestamptz[]) AS fire_time,
                unnest($7::text[]) AS param, unnest($8::text[]) AS event_id) w
     ON CONFLICT (id) DO NOTHING
+RETURNING id
 `
 
 type InsertEventRunsParams struct {
@@ -32,8 +33,9 @@ type InsertEventRunsParams struct {
 	EventIds    []string
 }
 
-func (q *Queries) InsertEventRuns(ctx context.Context, arg InsertEventRunsParams) error {
-	_, err := q.db.Exec(ctx, insertEventRuns,
+// Returns the runs that did not exist.
+func (q *Queries) InsertEventRuns(ctx context.Context, arg InsertEventRunsParams) ([]domain.RunID, error) {
+	rows, err := q.db.Query(ctx, insertEventRuns,
 		arg.DueAt,
 		arg.Ids,
 		arg.JobIds,
@@ -43,7 +45,22 @@ func (q *Queries) InsertEventRuns(ctx context.Context, arg InsertEventRunsParams
 		arg.Params,
 		arg.EventIds,
 	)
-	return err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []domain.RunID
+	for rows.Next() {
+		var id domain.RunID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const jobsForEvents = `-- name: JobsForEvents :many

@@ -179,20 +179,21 @@ func (q *Queries) InsertDue(ctx context.Context, arg InsertDueParams) error {
 }
 
 const insertJob = `-- name: InsertJob :one
-INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $8)
+INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at, fires_per_minute, fires_version)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $8, $9, 1)
 RETURNING id
 `
 
 type InsertJobParams struct {
-	GroupName string
-	Name      string
-	Enabled   bool
-	Kind      string
-	Tags      []string
-	Calendar  *string
-	Spec      []byte
-	Now       time.Time
+	GroupName      string
+	Name           string
+	Enabled        bool
+	Kind           string
+	Tags           []string
+	Calendar       *string
+	Spec           []byte
+	Now            time.Time
+	FiresPerMinute int32
 }
 
 func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, error) {
@@ -205,13 +206,14 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 		arg.Calendar,
 		arg.Spec,
 		arg.Now,
+		arg.FiresPerMinute,
 	)
 	var id int64
 	err := row.Scan(&id)
 	return id, err
 }
 
-const insertRun = `-- name: InsertRun :exec
+const insertRun = `-- name: InsertRun :execrows
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (id) DO NOTHING
@@ -231,8 +233,8 @@ type InsertRunParams struct {
 	EventID     *string
 }
 
-func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) error {
-	_, err := q.db.Exec(ctx, insertRun,
+func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (int64, error) {
+	result, err := q.db.Exec(ctx, insertRun,
 		arg.ID,
 		arg.JobID,
 		arg.JobVersion,
@@ -245,7 +247,10 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) error {
 		arg.ParentRunID,
 		arg.EventID,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const insertVersion = `-- name: InsertVersion :exec
@@ -396,11 +401,12 @@ func (q *Queries) JobRow(ctx context.Context, id int64) (JobRowRow, error) {
 }
 
 const jobRowForRun = `-- name: JobRowForRun :one
-SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = $1 FOR KEY SHARE
+SELECT id, group_name, spec, version, created_at, updated_at FROM jobs WHERE id = $1 FOR KEY SHARE
 `
 
 type JobRowForRunRow struct {
 	ID        int64
+	GroupName string
 	Spec      []byte
 	Version   int32
 	CreatedAt time.Time
@@ -413,6 +419,7 @@ func (q *Queries) JobRowForRun(ctx context.Context, id int64) (JobRowForRunRow, 
 	var i JobRowForRunRow
 	err := row.Scan(
 		&i.ID,
+		&i.GroupName,
 		&i.Spec,
 		&i.Version,
 		&i.CreatedAt,
@@ -721,20 +728,21 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 
 const updateJob = `-- name: UpdateJob :exec
 UPDATE jobs SET group_name = $1, name = $2, enabled = $3, kind = $4, tags = $5, calendar = $6,
-       spec = $7, version = $8, updated_at = $9 WHERE id = $10
+       spec = $7, version = $8, updated_at = $9, fires_per_minute = $10, fires_version = $8 WHERE id = $11
 `
 
 type UpdateJobParams struct {
-	GroupName string
-	Name      string
-	Enabled   bool
-	Kind      string
-	Tags      []string
-	Calendar  *string
-	Spec      []byte
-	Version   int32
-	Now       time.Time
-	ID        int64
+	GroupName      string
+	Name           string
+	Enabled        bool
+	Kind           string
+	Tags           []string
+	Calendar       *string
+	Spec           []byte
+	Version        int32
+	Now            time.Time
+	FiresPerMinute int32
+	ID             int64
 }
 
 func (q *Queries) UpdateJob(ctx context.Context, arg UpdateJobParams) error {
@@ -748,6 +756,7 @@ func (q *Queries) UpdateJob(ctx context.Context, arg UpdateJobParams) error {
 		arg.Spec,
 		arg.Version,
 		arg.Now,
+		arg.FiresPerMinute,
 		arg.ID,
 	)
 	return err

@@ -210,16 +210,32 @@ func (q *Queries) Definitions(ctx context.Context, arg DefinitionsParams) ([]Def
 	return items, nil
 }
 
-const deleteFinished = `-- name: DeleteFinished :exec
+const deleteFinished = `-- name: DeleteFinished :many
 DELETE FROM runs_live l WHERE l.id = ANY($1::uuid[])
    AND (EXISTS (SELECT 1 FROM runs_history h WHERE h.id = l.id)) IS TRUE
+RETURNING l.id
 `
 
 // Runs after an insert into runs_live, as a separate statement, because the insert's snapshot may be older than the
 // commit that moved the same run into the history.
-func (q *Queries) DeleteFinished(ctx context.Context, ids []domain.RunID) error {
-	_, err := q.db.Exec(ctx, deleteFinished, ids)
-	return err
+func (q *Queries) DeleteFinished(ctx context.Context, ids []domain.RunID) ([]domain.RunID, error) {
+	rows, err := q.db.Query(ctx, deleteFinished, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []domain.RunID
+	for rows.Next() {
+		var id domain.RunID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const dropStranded = `-- name: DropStranded :exec

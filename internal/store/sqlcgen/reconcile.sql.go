@@ -553,10 +553,21 @@ func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsL
 }
 
 const storeLogs = `-- name: StoreLogs :exec
-INSERT INTO run_logs (run_id, attempt, first_line, last_line, lines)
-SELECT unnest($1::uuid[]), unnest($2::int[]), unnest($3::bigint[]), unnest($4::bigint[]),
-       unnest($5::bytea[])
-    ON CONFLICT DO NOTHING
+WITH c AS MATERIALIZED (
+    SELECT unnest($1::uuid[]) AS run_id, unnest($2::int[]) AS attempt, unnest($3::bigint[]) AS first_line,
+           unnest($4::bigint[]) AS last_line, unnest($5::bytea[]) AS lines, unnest($6::text[]) AS group_name,
+           unnest($7::bigint[]) AS text_bytes
+), stored AS (
+    INSERT INTO run_logs (run_id, attempt, first_line, last_line, lines)
+    SELECT c.run_id, c.attempt, c.first_line, c.last_line, c.lines FROM c
+        ON CONFLICT DO NOTHING
+    RETURNING run_id, attempt, first_line
+)
+INSERT INTO group_log_bytes AS b (day, group_name, bytes)
+SELECT (now() AT TIME ZONE 'UTC')::date, c.group_name, sum(c.text_bytes)
+  FROM stored JOIN c USING (run_id, attempt, first_line)
+ WHERE c.group_name <> '' GROUP BY c.group_name ORDER BY c.group_name
+    ON CONFLICT (day, group_name) DO UPDATE SET bytes = b.bytes + excluded.bytes
 `
 
 type StoreLogsParams struct {
@@ -565,8 +576,12 @@ type StoreLogsParams struct {
 	FirstLines []int64
 	LastLines  []int64
 	Chunks     [][]byte
+	Groups     []string
+	TextBytes  []int64
 }
 
+// Stores chunks and counts the text of those that are new. The rows of the groups are locked in order, so that two
+// batches cannot deadlock.
 func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 	_, err := q.db.Exec(ctx, storeLogs,
 		arg.RunIds,
@@ -574,6 +589,8 @@ func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 		arg.FirstLines,
 		arg.LastLines,
 		arg.Chunks,
+		arg.Groups,
+		arg.TextBytes,
 	)
 	return err
 }

@@ -9,6 +9,7 @@ import { useMay } from "../lib/me";
 import { Confirm, useComplain, useRefresh } from "../parts/actions";
 import { Ago, Empty, ErrorNote, errorText, Icon, icons, Instant, PageHead, Section, Snippet } from "../parts/basics";
 import { useGroups } from "../parts/filters";
+import { GroupLimits, GroupUsage } from "../parts/grouplimits";
 import { joinCommand, sdkSnippet } from "../parts/snippets";
 
 export default function Executors() {
@@ -34,7 +35,7 @@ function GroupSection({ group: g }: { group: ExecutorGroup }) {
   const refresh = useRefresh();
   const complain = useComplain();
   const list = useQuery({ queryKey: ["instances", g.name], queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: g.name } }), refetchInterval: 3000 });
-  const [dialog, setDialog] = useState<"pause" | "token" | "delete">();
+  const [dialog, setDialog] = useState<"pause" | "limits" | "token" | "delete">();
   const [draining, setDraining] = useState<string>();
   const [token, setToken] = useState<string>();
   const resume = useMutation({ mutationFn: () => post("/api/v1/groups/{name}/resume", { path: { name: g.name } }), onError: complain, onSettled: () => refresh("groups") });
@@ -43,12 +44,14 @@ function GroupSection({ group: g }: { group: ExecutorGroup }) {
     <Section title={g.name} right={<Group gap="xs">
       <Link className="link" href={`/jobs?group=${g.name}`}>{t("group.jobs", { n: g.jobs })}</Link>
       {may.operate && (g.paused_at ? <Button size="compact-xs" variant="default" loading={resume.isPending} onClick={() => resume.mutate()}>{t("group.resume")}</Button> : <Button size="compact-xs" variant="default" onClick={() => setDialog("pause")}>{t("group.pause")}</Button>)}
+      {may.administer && <Button size="compact-xs" variant="default" onClick={() => setDialog("limits")}>{t("group.limits")}</Button>}
       {may.administer && <Button size="compact-xs" variant="default" onClick={() => setDialog("token")}>{t("group.token")}</Button>}
       {may.administer && <Button size="compact-xs" variant="subtle" color="red" onClick={() => setDialog("delete")}>{t("delete")}</Button>}
     </Group>}>
       {g.description && <Text size="sm" c="dimmed">{g.description}</Text>}
       {g.paused_at && <Alert color="yellow" variant="light" my={4}>{t("group.paused", { by: g.paused_by, why: g.pause_reason })} <Instant at={g.paused_at} />{g.paused_until && <> – <Instant at={g.paused_until} /></>}</Alert>}
       {g.previous_token_until && <Text size="sm" c="dimmed">{t("group.token.previous")} <Instant at={g.previous_token_until} /></Text>}
+      <GroupUsage name={g.name} />
       {list.error && <ErrorNote error={list.error} />}
       {list.data && instances.length === 0 && <Empty title={t("group.noinstances")}>
         <Text size="sm">{t("group.join")}</Text><Snippet code={joinCommand(g.name, "…")} /><details><summary>{t("group.sdk")}</summary><Snippet code={sdkSnippet.replace('"default"', `"${g.name}"`)} /></details>
@@ -69,6 +72,7 @@ function GroupSection({ group: g }: { group: ExecutorGroup }) {
       )}
       {dialog === "pause" && <PauseGroup group={g.name} onClose={() => setDialog(undefined)} />}
       {dialog === "token" && <ReplaceToken group={g.name} onClose={() => setDialog(undefined)} onToken={setToken} />}
+      {dialog === "limits" && <GroupLimits group={g} onClose={() => setDialog(undefined)} />}
       {dialog === "delete" && <Confirm title={t("group.delete", { name: g.name })} text={t("group.delete.text")} action={t("delete")} onClose={() => setDialog(undefined)} onConfirm={async () => { await call("delete", "/api/v1/groups/{name}", { path: { name: g.name } }); await refresh("groups"); }} />}
       {draining && <Confirm title={t("instance.drain.title", { id: draining })} text={t("instance.drain.text")} action={t("instance.drain")} onClose={() => setDraining(undefined)} onConfirm={async () => { await post("/api/v1/groups/{name}/instances/{id}/drain", { path: { name: g.name, id: draining } }); await refresh("instances"); }} />}
       {token && <ShowToken group={g.name} token={token} onClose={() => setToken(undefined)} />}

@@ -40,6 +40,18 @@ UPDATE groups SET limits = limits || @limits::jsonb, updated_at = now() WHERE na
 -- name: GroupLimits :many
 SELECT name, limits FROM groups WHERE name = ANY (@names::text[]);
 
+-- name: GroupUsages :many
+-- Returns the usage of the groups in `only`, or of all groups if it is null. It reads few rows for each group.
+SELECT g.name, g.limits, u.jobs, u.fires, u.script_versions, COALESCE(l.runs, 0)::bigint AS live_runs, COALESCE(b.bytes, 0)::bigint AS log_bytes
+  FROM groups g
+  CROSS JOIN LATERAL (SELECT COALESCE(sum(r.jobs), 0)::bigint AS jobs, COALESCE(sum(r.fires), 0)::bigint AS fires,
+                             COALESCE(sum(r.script_versions), 0)::bigint AS script_versions
+                        FROM group_usage r WHERE r.group_name = g.name) u
+  LEFT JOIN group_live_runs l ON l.group_name = g.name
+  LEFT JOIN group_log_bytes b ON b.group_name = g.name AND b.day = (now() AT TIME ZONE 'UTC')::date
+ WHERE sqlc.narg('only')::text[] IS NULL OR g.name = ANY (sqlc.narg('only')::text[])
+ ORDER BY g.name LIMIT @max_rows;
+
 -- name: SetGroupToken :execrows
 -- With an overlap above 0, the old token becomes the previous one. Any earlier previous token ends.
 UPDATE groups

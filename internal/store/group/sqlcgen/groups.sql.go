@@ -134,6 +134,62 @@ func (q *Queries) GroupOfToken(ctx context.Context, tokenSha256 []byte) (GroupOf
 	return i, err
 }
 
+const groupUsages = `-- name: GroupUsages :many
+SELECT g.name, g.limits, u.jobs, u.fires, u.script_versions, COALESCE(l.runs, 0)::bigint AS live_runs, COALESCE(b.bytes, 0)::bigint AS log_bytes
+  FROM groups g
+  CROSS JOIN LATERAL (SELECT COALESCE(sum(r.jobs), 0)::bigint AS jobs, COALESCE(sum(r.fires), 0)::bigint AS fires,
+                             COALESCE(sum(r.script_versions), 0)::bigint AS script_versions
+                        FROM group_usage r WHERE r.group_name = g.name) u
+  LEFT JOIN group_live_runs l ON l.group_name = g.name
+  LEFT JOIN group_log_bytes b ON b.group_name = g.name AND b.day = (now() AT TIME ZONE 'UTC')::date
+ WHERE $1::text[] IS NULL OR g.name = ANY ($1::text[])
+ ORDER BY g.name LIMIT $2
+`
+
+type GroupUsagesParams struct {
+	Only    []string
+	MaxRows int32
+}
+
+type GroupUsagesRow struct {
+	Name           string
+	Limits         []byte
+	Jobs           int64
+	Fires          int64
+	ScriptVersions int64
+	LiveRuns       int64
+	LogBytes       int64
+}
+
+// Returns the usage of the groups in `only`, or of all groups if it is null. It reads few rows for each group.
+func (q *Queries) GroupUsages(ctx context.Context, arg GroupUsagesParams) ([]GroupUsagesRow, error) {
+	rows, err := q.db.Query(ctx, groupUsages, arg.Only, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GroupUsagesRow
+	for rows.Next() {
+		var i GroupUsagesRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.Limits,
+			&i.Jobs,
+			&i.Fires,
+			&i.ScriptVersions,
+			&i.LiveRuns,
+			&i.LogBytes,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const groups = `-- name: Groups :many
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
