@@ -4,7 +4,7 @@
 // results, assigns waiting runs, and reconciles. This package puts both together from smaller ones. Each of them may use those
 // above it:
 //
-//	route, roster      choose an instance; the view of the live instances
+//	route, roster      choose an instance; the view of the live instances, and the limits of their heartbeats
 //	peer               requests to instances; whether this process can hear them
 //	waiting, intake    hints about waiting runs; fair queues and batches from a stream, dead letters
 //	announce           state changes for consoles and other subscribers

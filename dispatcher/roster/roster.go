@@ -3,6 +3,9 @@
 // The roster also tracks which heartbeat of an instance an offer may rely on, and how long a boot has been silent.
 // Death verdicts need both: see package dispatcher.
 //
+// A group's newest instances beyond its limit are not part of the roster, and a Guard removes their heartbeats from the
+// bucket.
+//
 // The roster is only a view. An instance in it may be dead, and Postgres decides which attempt is bound to which
 // instance. The roster expires instances itself, on its own monotonic clock, because the bucket notifies watchers of
 // deletions but not of expiries. A value that is not a heartbeat of a known version changes nothing. Such values can
