@@ -10,6 +10,7 @@ const (
 	Overflowed Outcome = "overflow"    // a result is in the overflow stream
 	NotSettled Outcome = "not_settled" // a result was acknowledged; its executor keeps it and sends it again
 	Dropped    Outcome = "dropped"     // log lines were dropped
+	OverQuota  Outcome = "over_quota"  // log lines were dropped, because the group has used up its quota of the day
 )
 
 // metrics are the metrics of a Fair. Their label group has one value for each group of which messages were held.
@@ -49,6 +50,6 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 func (f *Fair) Count(group string, outcome Outcome, messages int) {
 	f.metrics.excess.WithLabelValues(group, string(outcome)).Add(float64(messages))
 	if ok, _ := f.warned.allow(group + " " + string(outcome)); ok {
-		f.cfg.Log.Warn("a group exceeds its share of the dispatcher's memory, other groups are not affected", "kind", f.cfg.Kind, "group", group, "outcome", outcome)
+		f.cfg.Log.Warn("a group exceeds its share, other groups are not affected", "kind", f.cfg.Kind, "group", group, "outcome", outcome)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // drop replaces the lines of messages by lines that say how many were dropped, because their group exceeds its share.
 func (c *Consumer) drop(ctx context.Context, msgs []*intake.Message) {
 	c.fair.Count(msgs[0].Group, intake.Dropped, len(msgs))
-	c.process(ctx, msgs, c.marked)
+	c.process(ctx, msgs, func(all []runLines) []engine.LogChunk { return c.marked(all, "log share") })
 }
 
 // shed drops the lines of a message without a trace in the log, because there is no room to note it.
@@ -27,9 +27,9 @@ func (c *Consumer) shed(m *intake.Message) {
 // maxMarked is how many lines one line replaces at most. A reader of logs relies on it that no chunk spans more.
 const maxMarked = 10 * wire.MaxLogLines
 
-// marked returns chunks with one line for consecutive lines of an attempt. A chunk spans the numbers of the lines that it
+// marked returns chunks with one line, which names the exceeded limit, for consecutive lines of an attempt. A chunk spans the numbers of the lines that it
 // replaces, so that a reader finds no gap, and finds the end of the log.
-func (c *Consumer) marked(all []runLines) []engine.LogChunk {
+func (c *Consumer) marked(all []runLines, limit string) []engine.LogChunk {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b runLines) int {
 		return cmp.Or(slices.Compare(a.run[:], b.run[:]), a.Attempt-b.Attempt, cmp.Compare(a.Lines[0].N, b.Lines[0].N))
@@ -38,7 +38,7 @@ func (c *Consumer) marked(all []runLines) []engine.LogChunk {
 	for i := 0; i < len(all); {
 		first := all[i].Lines[0]
 		last := all[i].Lines[len(all[i].Lines)-1].N
-		run, attempt := all[i].run, all[i].Attempt
+		run, group, attempt := all[i].run, all[i].group, all[i].Attempt
 		for i++; i < len(all) && all[i].run == run && all[i].Attempt == attempt && all[i].Lines[0].N <= last+1; i++ {
 			to := max(last, all[i].Lines[len(all[i].Lines)-1].N)
 			if to-first.N >= maxMarked {
@@ -46,8 +46,8 @@ func (c *Consumer) marked(all []runLines) []engine.LogChunk {
 			}
 			last = to
 		}
-		text := fmt.Sprintf("%d lines dropped: the group exceeded its log share", last-first.N+1)
-		chunks = append(chunks, engine.LogChunk{RunID: run, Attempt: attempt, First: first.N, Last: last, Lines: c.Encode([]domain.LogLine{
+		text := fmt.Sprintf("%d lines dropped: the group exceeded its %s", last-first.N+1, limit)
+		chunks = append(chunks, engine.LogChunk{RunID: run, Group: group, TextBytes: int64(len(text)), Attempt: attempt, First: first.N, Last: last, Lines: c.Encode([]domain.LogLine{
 			{N: first.N, At: domain.At(first.At.Time), Level: "warn", Attempt: attempt, Text: text},
 		})})
 	}

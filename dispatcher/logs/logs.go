@@ -5,13 +5,16 @@
 // Each group has a share of a dispatcher's memory and time (package intake). Executors do not send lines again, so lines
 // beyond the share are lost. A line in the run's log says how many, and has their numbers, so that the log stays
 // consecutive. If a group sends so much that not even this can be noted, the lines are missing without a trace in the log.
+// Lines of a group that has used up its quota of log bytes are replaced in the same way until the next day (UTC).
 package logs
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -22,12 +25,15 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store stores chunks.
 type Store interface {
 	StoreLogs(ctx context.Context, chunks []engine.LogChunk) error
 	GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.RunID]string, error)
+	// GroupsOverLogLimit returns the groups that have stored all the log text that their quota of the day allows.
+	GroupsOverLogLimit(ctx context.Context) ([]string, error)
 }
 
 // Encode encodes lines as the bytes of a chunk.
@@ -52,6 +58,7 @@ type Consumer struct {
 	Config
 	fair   *intake.Fair
 	groups *lru.Cache[domain.RunID, string] // the group of each run, which never changes
+	over   atomic.Pointer[[]string]         // the groups beyond their quota of the day; nil before the first answer
 }
 
 const (
@@ -77,8 +84,27 @@ func New(cfg Config) (*Consumer, error) {
 
 // Run stores lines until ctx ends.
 func (c *Consumer) Run(ctx context.Context) error {
-	c.fair.Run(ctx)
+	lifecycle.Together(ctx, c.fair.Run, c.quotaLoop)
 	return nil
+}
+
+// quotaPeriod is how late a dispatcher can learn that a group has used up its quota.
+const quotaPeriod = 5 * time.Second
+
+// quotaLoop learns which groups are beyond their quota of log bytes. While Postgres is unavailable, the last answer holds.
+func (c *Consumer) quotaLoop(ctx context.Context) {
+	for {
+		groups, err := c.Store.GroupsOverLogLimit(ctx)
+		switch {
+		case err == nil:
+			c.over.Store(&groups)
+		case ctx.Err() == nil:
+			c.Log.DebugContext(ctx, "cannot read the quotas of log bytes, the last answer holds", "err", err)
+		}
+		if !lifecycle.Pause(ctx, quotaPeriod) {
+			return
+		}
+	}
 }
 
 // wait waits for d or until ctx ends, and reports whether ctx is still valid.
@@ -95,7 +121,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // keep stores the lines of a batch of messages and acknowledges the messages. If Postgres is unavailable, keep retries for keepTries, so
 // that lines stay in order. After that, it acknowledges nothing, and JetStream delivers the messages again.
-func (c *Consumer) keep(ctx context.Context, msgs []*intake.Message) { c.process(ctx, msgs, c.whole) }
+func (c *Consumer) keep(ctx context.Context, msgs []*intake.Message) { c.process(ctx, msgs, c.allowed) }
 
 // process stores chunks of the lines of messages and acknowledges the messages.
 func (c *Consumer) process(ctx context.Context, msgs []*intake.Message, chunks toChunks) {
@@ -156,19 +182,41 @@ func (c *Consumer) processOnce(ctx context.Context, msgs []*intake.Message, chun
 
 // runLines is the lines of a valid message.
 type runLines struct {
-	run domain.RunID
+	run   domain.RunID
+	group string
 	*wire.Logs
 }
 
 // toChunks returns the chunks that are stored for the lines of messages.
 type toChunks func([]runLines) []engine.LogChunk
 
+// allowed returns chunks with the lines of groups within their quota, and marks in place of the other lines.
+func (c *Consumer) allowed(all []runLines) []engine.LogChunk {
+	over := c.over.Load()
+	if over == nil || len(*over) == 0 {
+		return c.whole(all)
+	}
+	var within, beyond []runLines
+	for _, l := range all {
+		if slices.Contains(*over, l.group) {
+			c.fair.Count(l.group, intake.OverQuota, 1)
+			beyond = append(beyond, l)
+		} else {
+			within = append(within, l)
+		}
+	}
+	return append(c.whole(within), c.marked(beyond, "log quota of the day")...)
+}
+
 // whole returns chunks with all lines.
 func (c *Consumer) whole(all []runLines) []engine.LogChunk {
 	chunks := make([]engine.LogChunk, len(all))
 	for i, l := range all {
 		chunks[i] = engine.LogChunk{
-			RunID: l.run, Attempt: l.Attempt, First: l.Lines[0].N, Last: l.Lines[len(l.Lines)-1].N, Lines: c.Encode(linesOf(l.Logs)),
+			RunID: l.run, Group: l.group, Attempt: l.Attempt, First: l.Lines[0].N, Last: l.Lines[len(l.Lines)-1].N, Lines: c.Encode(linesOf(l.Logs)),
+		}
+		for _, line := range l.Lines {
+			chunks[i].TextBytes += int64(min(len(line.Text), wire.MaxLogLineBytes))
 		}
 	}
 	return chunks
@@ -203,7 +251,7 @@ func (c *Consumer) read(ctx context.Context, msgs []*intake.Message) (lines []ru
 			bad[i] = fmt.Errorf("run %s does not exist or belongs to another group", ids[i])
 			continue
 		}
-		lines = append(lines, runLines{ids[i], l})
+		lines = append(lines, runLines{ids[i], msgs[i].Group, l})
 	}
 	return lines, bad, nil
 }

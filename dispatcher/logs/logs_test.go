@@ -413,6 +413,31 @@ func TestShareOfLines(t *testing.T) {
 	}
 }
 
+// Lines beyond the quota of the day are replaced by a line that says how many. Other groups are not affected.
+func TestQuotaOfLines(t *testing.T) {
+	b := newBench(t)
+	other := b.runOf("h")
+	if _, err := b.pg.Pool().Exec(t.Context(), `UPDATE groups SET limits = '{"max_log_bytes_per_day": 5}' WHERE name = 'g'`); err != nil {
+		t.Fatal(err)
+	}
+	b.begin()
+	b.publish("g", wire.Encode(b.lines(1, "one", "two")))
+	b.eventually("the first lines are stored", func() bool { return b.texts() == "one,two" })
+	n := int64(3)
+	b.eventually("lines are replaced", func() bool { // as soon as the dispatcher has read the quotas again
+		b.publish("g", wire.Encode(b.lines(n, "x", "y")))
+		b.eventually("they are acknowledged", func() bool { return b.pending() == 0 })
+		n += 2
+		return strings.HasSuffix(b.texts(), "2 lines dropped: the group exceeded its log quota of the day")
+	})
+	if b.metric("belfry_group_excess_total", "g") == 0 {
+		t.Error("the dropped lines are not counted")
+	}
+	b.run = other
+	b.publish("h", wire.Encode(b.lines(1, "of another group")))
+	b.eventually("the other group's line is stored", func() bool { return b.texts() == "of another group" })
+}
+
 // A line of one group does not wait for the many lines of another one.
 func TestFloodOfLines(t *testing.T) {
 	b := newBench(t)
