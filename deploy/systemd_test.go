@@ -71,7 +71,7 @@ func TestUnits(t *testing.T) {
 			}
 			given := map[string]string{
 				"BELFRY_DATABASE_URL": "postgres://belfry:secret@db/belfry", "BELFRY_NATS_URL": "nats://belfry:secret@nats:4222",
-				"BELFRY_ADMIN_PASSWORD": "a-password-for-tests", "BELFRY_GROUP": "tools", "BELFRY_TOKEN": "token",
+				"BELFRY_NATS_SYSTEM_URL": "nats://sys:secret@nats:4222", "BELFRY_ADMIN_PASSWORD": "a-password-for-tests", "BELFRY_GROUP": "tools", "BELFRY_TOKEN": "token",
 			}
 			for key := range assignments(t, string(text)) {
 				if given[key] == "" {
