@@ -172,15 +172,15 @@ func (c *Consumer) readOverflowOnce(ctx context.Context) (bool, error) {
 		}
 	}
 	rand.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
-	any := false
+	found := false
 	for _, group := range groups[:min(len(groups), readGroups)] {
 		n, err := c.readOverflowOf(ctx, stream, group)
 		if err != nil {
-			return any, err
+			return found, err
 		}
-		any = any || n > 0
+		found = found || n > 0
 	}
-	return any, nil
+	return found, nil
 }
 
 // readOverflowOf reads some messages of a group. All dispatchers share the group's consumer, which exists while the group has
