@@ -112,7 +112,7 @@ func TestFloodOfResults(t *testing.T) {
 		before         int // how many results of the flood may be settled first: two batches in progress, and a turn
 		long           bool
 	}{
-		{messages: 1000, size: 2 << 10, room: intake.Bounds{GroupBytes: 100 << 10}, before: 2*20 + 20},
+		{messages: 1000, size: 2 << 10, room: intake.Bounds{GroupBytes: 1 << 20}, before: 2*20 + 20},
 		{messages: 900, size: 1 << 20, before: 4, long: true},
 	} {
 		t.Run(fmt.Sprint(c.messages, " of ", c.size), func(t *testing.T) {

@@ -264,7 +264,7 @@ func (f *Fair) Add(msg jetstream.Msg) {
 	}
 }
 
-// HasRoom reports whether a group uses less than half of its bound. What other groups use does not matter, because they make room.
+// HasRoom reports whether a group uses less than half of its bound. Other groups do not count, because their messages make room.
 func (f *Fair) HasRoom(group string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,7 +19,7 @@ type checks struct {
 }
 
 // checksOf is the checks of one group. Callers that arrive while a check is in progress share the next one, because a check counts
-// only for those that called before it began. A group with hundreds of dead instances thus costs two checks at a time.
+// only for those that called before it began. So a group with hundreds of dead instances costs at most two checks at a time.
 type checksOf struct {
 	running, next *check
 	behind        bool // the last check found unsettled results
