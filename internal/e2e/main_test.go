@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/app"
 	"github.com/belfryhq/belfry/internal/cli"
+	"github.com/belfryhq/belfry/internal/e2e/hostile"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/pgtest"
 )
@@ -38,6 +39,8 @@ func TestMain(m *testing.M) {
 		os.Exit(natsPub())
 	case "curl":
 		os.Exit(curl())
+	case "hostile":
+		os.Exit(attack())
 	default:
 		// These tests mostly wait, so more of them can run at a time than there are cores. A -parallel flag overrides this, because
 		// flags are parsed later.
@@ -54,6 +57,13 @@ func belfry() int {
 	defer stop()
 	roles := &app.App{OwnsProcess: true, Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt))}
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
+}
+
+// attack runs a hostile client.
+func attack() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return hostile.Main(ctx)
 }
 
 // trace returns a dispatcher.Config.Trace that kills or freezes the process at the given points.

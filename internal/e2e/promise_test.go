@@ -18,6 +18,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/hostile"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
@@ -298,4 +299,71 @@ func TestPromiseLostAfterNATSWasAway(t *testing.T) {
 	c := newCluster(t)
 	pulse := promise(t, c)
 	judge(t, pulse, "from the death of the executor to the last verdict", natsAwayForFourLeases(t, c), lostWithin)
+}
+
+// The bounds of lateness for a group while a hostile client has the token of another one.
+const (
+	undisturbedP99 = 250 * time.Millisecond
+	undisturbed    = time.Second
+)
+
+// A hostile client with the token of one group does its worst, and the jobs of another group run on time.
+func TestPromiseHostileGroup(t *testing.T) {
+	attacks := map[string][]hostile.Kind{"everything": nil}
+	length := 20 * time.Second
+	if os.Getenv("BELFRY_TEST_LONG") != "" {
+		length = time.Minute
+		for _, k := range hostile.Kinds() {
+			attacks[string(k)] = []hostile.Kind{k}
+		}
+	}
+	for name, kinds := range attacks {
+		t.Run(name, func(t *testing.T) { withstands(t, kinds, length) })
+	}
+}
+
+// withstands checks that jobs of one group run on time while the kinds of attack come from another group.
+func withstands(t *testing.T, kinds []hostile.Kind, length time.Duration) {
+	c := newCluster(t)
+	pulse := promise(t, c)
+	c.dispatcher()
+	c.scheduler()
+	c.executor("i1")
+	c.executor("i2")
+	var jobs []domain.Job
+	for i := range 20 {
+		jobs = append(jobs, c.job(fmt.Sprintf("tick-%02d", i), func(s *domain.JobSpec) {
+			s.Schedule, s.Misfire = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}, domain.MisfireFireAll
+			if i%2 == 0 { // the others are serial: a result that is settled late delays the next run
+				s.Block = domain.BlockParallel
+			}
+		}))
+	}
+	made, err := c.api.CreateGroup(t.Context(), "mallory", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The client's own use of the CPU is not part of the promise.
+	attacker := launch(t, "hostile", "hostile", c.dir, []string{"GOMAXPROCS=1", hostile.Config{URL: c.natsFor, Group: "mallory", Token: made.Token, Kinds: kinds}.Env()})
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, attacker.cmd.Process.Pid, 10); err != nil {
+		t.Fatal(err)
+	}
+	attacker.says("attacking")
+	from := c.now()
+	every(length, 1, func(int) {})
+	until := c.now()
+	attacker.kill()
+	settles(t, c.db, until, patience)
+	for _, job := range jobs {
+		firesExactly(t, c.db, job, until, eachSucceeds)
+	}
+	late := query(t, c.db, pgx.RowTo[float64], `
+		SELECT extract(epoch FROM started_at - due_at)::float8 FROM runs_history
+		 WHERE group_name = $1 AND due_at >= $2 AND due_at <= $3 AND attempt = 1 ORDER BY 1`, group, from, until)
+	if want := int(length/time.Second-2) * len(jobs); len(late) < want {
+		t.Fatalf("%d runs were due during the attack, want at least %d", len(late), want)
+	}
+	seconds := func(f float64) time.Duration { return time.Duration(f * float64(time.Second)).Round(time.Millisecond) }
+	judge(t, pulse, fmt.Sprintf("the 99th percentile of %d fires", len(late)), seconds(late[len(late)*99/100]), undisturbedP99)
+	judge(t, pulse, "the latest of them", seconds(late[len(late)-1]), undisturbed)
 }

@@ -1,0 +1,263 @@
+// Package hostile is a client that does its worst with the token of one group, at bounded rates. Tests run it beside other
+// groups, which must not notice it.
+package hostile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/time/rate"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/natsauth"
+)
+
+// Kind is one kind of attack.
+type Kind string
+
+// The kinds of attack.
+const (
+	JunkResults    Kind = "junk results"    // results of 1 MiB that nobody can read
+	UnknownResults Kind = "unknown results" // well-formed results of runs that do not exist, 250 in each message
+	SmallResults   Kind = "small results"   // single results of unknown runs, as many messages as possible
+	Logs           Kind = "logs"            // 500 KiB of lines of unknown runs
+	JunkLogs       Kind = "junk logs"       // small messages that nobody can read
+	Heartbeats     Kind = "heartbeats"      // heartbeats of 16 KiB and of 60 KiB under always new names
+	Logins         Kind = "logins"          // log-ins, one after the other, also with wrong tokens
+)
+
+// Kinds returns all kinds of attack.
+func Kinds() []Kind {
+	return []Kind{JunkResults, UnknownResults, SmallResults, Logs, JunkLogs, Heartbeats, Logins}
+}
+
+// Bounds of the client, over all its kinds of attack together.
+const (
+	bytesPerSecond    = 20 << 20
+	messagesPerSecond = 5000
+	connections       = 50
+)
+
+// Config says whom to attack, and how.
+type Config struct {
+	URL   string `json:"url"`
+	Group string `json:"group"`
+	Token string `json:"token"`
+	Kinds []Kind `json:"kinds"` // empty: all
+}
+
+// env is the variable that holds the configuration of a process.
+const env = "E2E_HOSTILE"
+
+// Env returns the environment variable for a process that calls Main.
+func (c Config) Env() string {
+	data, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // the type has no such values
+	}
+	return env + "=" + string(data)
+}
+
+// Main runs the client of the configuration in the environment until the context ends, and returns the exit code. It prints the
+// line "attacking" when all connections are open.
+func Main(ctx context.Context) int {
+	var c Config
+	if err := json.Unmarshal([]byte(os.Getenv(env)), &c); err != nil {
+		fmt.Fprintln(os.Stderr, "read", env+":", err)
+		return 2
+	}
+	sent, err := Run(ctx, c, func() { fmt.Println("attacking") })
+	fmt.Println("sent", sent)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// Run attacks until ctx ends, and returns the number of messages and log-ins. begun is called when the first connections are open.
+func Run(ctx context.Context, c Config, begun func()) (sent int64, err error) {
+	if len(c.Kinds) == 0 {
+		c.Kinds = Kinds()
+	}
+	a := &attack{
+		Config: c, bytes: rate.NewLimiter(bytesPerSecond, 2<<20), messages: rate.NewLimiter(messagesPerSecond, 500),
+		places: make(chan struct{}, connections),
+	}
+	first, err := a.connect("mallory-0")
+	if err != nil {
+		return 0, fmt.Errorf("the hostile client cannot log in: %w", err)
+	}
+	first.Close()
+	begun()
+	var wg sync.WaitGroup
+	for _, k := range c.Kinds {
+		// The connections are shared evenly. Each one publishes on its own, so that a server that slows one down does not slow down
+		// the others.
+		for n := range max(1, min(4, connections/2/len(c.Kinds))) {
+			wg.Go(func() { a.repeat(ctx, k, n) })
+		}
+	}
+	wg.Wait()
+	return a.sent(), nil
+}
+
+type attack struct {
+	Config
+	bytes    *rate.Limiter
+	messages *rate.Limiter
+	places   chan struct{} // one for each open connection
+
+	mu    sync.Mutex
+	count int64 // guarded by mu
+}
+
+func (a *attack) sent() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count
+}
+
+// connect logs in as an instance. Errors of the server after that are what an attack wants.
+func (a *attack) connect(instance string, more ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect(a.URL, append([]nats.Option{
+		nats.Token(a.Token), nats.Name(a.Group + "." + instance), nats.CustomInboxPrefix(natsauth.InboxPrefix(a.Group)), nats.NoReconnect(),
+		nats.Timeout(10 * time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	}, more...)...)
+}
+
+// repeat attacks on one connection after the other, because the server may close each of them.
+func (a *attack) repeat(ctx context.Context, k Kind, n int) {
+	for try := 0; ctx.Err() == nil; try++ {
+		select {
+		case a.places <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		err := a.once(ctx, k, fmt.Sprintf("mallory-%s-%d-%d", strings.ReplaceAll(string(k), " ", "-"), n, try))
+		<-a.places
+		if err != nil && a.messages.Wait(ctx) != nil { // a refused log-in is repeated at the rate of messages
+			return
+		}
+	}
+}
+
+// once attacks on one connection until it fails.
+func (a *attack) once(ctx context.Context, k Kind, instance string) error {
+	if k == Logins {
+		return a.logins(ctx)
+	}
+	nc, err := a.connect(instance)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	for i := 0; ctx.Err() == nil; i++ {
+		m := a.message(k, instance, i)
+		if a.messages.Wait(ctx) != nil || a.bytes.WaitN(ctx, len(m.Data)+1) != nil {
+			return nil
+		}
+		if err := nc.PublishMsg(m); err != nil {
+			return err
+		}
+		if i%16 == 15 {
+			if err := nc.FlushTimeout(10 * time.Second); err != nil {
+				return err
+			}
+		}
+		a.counted()
+		if k == Heartbeats && i == 3 {
+			return nil // a new name needs a new log-in
+		}
+	}
+	return nil
+}
+
+func (a *attack) counted() {
+	a.mu.Lock()
+	a.count++
+	a.mu.Unlock()
+}
+
+// logins logs in with right and wrong tokens.
+func (a *attack) logins(ctx context.Context) error {
+	for i := 0; ctx.Err() == nil; i++ {
+		if a.messages.Wait(ctx) != nil {
+			return nil
+		}
+		var more []nats.Option
+		if i%2 == 1 {
+			more = append(more, nats.Token("bfg_"+strconv.Itoa(rand.Int())))
+		}
+		nc, err := a.connect(fmt.Sprintf("mallory-%d", rand.Int()), more...)
+		a.counted()
+		if err == nil {
+			nc.Close()
+		} else if !errors.Is(err, nats.ErrAuthorization) {
+			return err
+		}
+	}
+	return nil
+}
+
+// unreadable is a body of a message's largest size.
+var unreadable = strings.Repeat("{\"v\":1,\"junk\":[", 1<<16-64)
+
+func (a *attack) message(k Kind, instance string, i int) *nats.Msg {
+	switch k {
+	case JunkResults:
+		return &nats.Msg{Subject: wire.ResultSubject(a.Group), Data: []byte(unreadable)}
+	case UnknownResults:
+		return &nats.Msg{Subject: wire.ResultSubject(a.Group), Data: unknown(instance, 250)}
+	case SmallResults:
+		return &nats.Msg{Subject: wire.ResultSubject(a.Group), Data: unknown(instance, 1)}
+	case Logs:
+		return &nats.Msg{Subject: wire.LogSubject(a.Group), Data: lines(instance)}
+	case JunkLogs:
+		return &nats.Msg{Subject: wire.LogSubject(a.Group), Data: []byte(`{"v":1,"run_id":"none","attempt":-1}`)}
+	case Heartbeats:
+		name := instance
+		if i > 0 {
+			name += "-" + strconv.Itoa(i) // a name that did not log in
+		}
+		return &nats.Msg{Subject: "$KV." + wire.BucketInstances + "." + a.Group + "." + name, Data: a.heartbeat(name, 15<<10+i%2*45<<10)}
+	case Logins:
+	}
+	panic("no messages of kind " + string(k))
+}
+
+// unknown returns a message with n results of runs that do not exist.
+func unknown(instance string, n int) []byte {
+	now := wire.Time{Time: time.Now()}
+	m := wire.Results{V: wire.Version, Load: wire.Load{Capacity: 1 << 30, Seq: 1}}
+	for range n {
+		m.Results = append(m.Results, wire.Result{Instance: instance, BootID: "mallory", RunID: domain.NewRunID(now.Time).String(), Attempt: 1,
+			Bind: 1, Outcome: wire.Failed, Reason: "handler_error", Message: strings.Repeat("m", 1000), StartedAt: now, FinishedAt: now})
+	}
+	return wire.Encode(m)
+}
+
+// lines returns a message with lines of a run that does not exist.
+func lines(instance string) []byte {
+	now := wire.Time{Time: time.Now()}
+	m := wire.Logs{V: wire.Version, Instance: instance, RunID: domain.NewRunID(now.Time).String(), Attempt: 1}
+	for n := range 500 {
+		m.Lines = append(m.Lines, wire.LogLine{N: int64(n + 1), At: now, Level: "info", Text: strings.Repeat("x", 1000)})
+	}
+	return wire.Encode(m)
+}
+
+func (a *attack) heartbeat(name string, size int) []byte {
+	return wire.Encode(wire.Heartbeat{V: wire.Version, Instance: name, Group: a.Group, BootID: "mallory", Beat: 1, Handlers: []string{"*"},
+		Capacity: 1 << 20, Host: strings.Repeat("h", size)})
+}
