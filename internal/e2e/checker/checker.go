@@ -257,6 +257,9 @@ func (c *check) lateness() {
 	var troubled []span
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
+		if f.attacks() {
+			continue // no other group may notice it
+		}
 		troubled = append(troubled, span{f.From.Add(-tolerance), f.To.Add(calm)})
 	}
 	troubled = merge(troubled)

@@ -213,6 +213,9 @@ func (f *Fault) stops() bool {
 	return false
 }
 
+// attacks reports whether the fault is an attack by a group.
+func (f *Fault) attacks() bool { return strings.HasPrefix(f.Kind, "attack ") }
+
 // ends reports whether the fault ends the process.
 func (f *Fault) ends() bool {
 	return strings.HasPrefix(f.Kind, "kill ") || strings.HasPrefix(f.Kind, "stop ")

@@ -133,6 +133,7 @@ func faultLanes(h *History) []lane {
 var colors = map[string]string{
 	"kill": "#c0392b", "stop": "#e67e22", "freeze": "#2980b9", "cut": "#8e44ad", "blackhole": "#34495e",
 	"wipe": "#d81b60", "outage": "#7f0000", "restart": "#e67e22", "slow": "#16a085", "shift": "#b7950b",
+	"attack": "#6d4c41",
 }
 
 // SVG draws a history. From top to bottom it shows the runs by their ends and the ledger, the worst lateness, and a lane of faults

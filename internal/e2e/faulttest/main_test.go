@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/app"
 	"github.com/belfryhq/belfry/internal/cli"
+	"github.com/belfryhq/belfry/internal/e2e/hostile"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
@@ -28,8 +29,17 @@ func TestMain(m *testing.M) {
 		os.Exit(rig.NATSServer())
 	case "executor":
 		os.Exit(testExecutor())
+	case "hostile":
+		os.Exit(attack())
 	}
 	os.Exit(m.Run())
+}
+
+// attack runs a hostile client.
+func attack() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return hostile.Main(ctx)
 }
 
 // belfry runs the command line with a clock that the test can shift.

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/e2e/hostile"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// nemesis is a lane that injects faults; a seed decides their order. There are five lanes at the same time: two for Belfry's processes
-// and their links, one that only freezes processes, one for the NATS servers, and one for Postgres. Each lane draws its kinds of
+// nemesis is a lane that injects faults; a seed decides their order. There are six lanes at the same time: two for Belfry's processes
+// and their links, one that only freezes processes, one for the NATS servers, one for Postgres, and one for a hostile group. Each lane draws its kinds of
 // fault from a shuffled deck, so that each kind is as frequent as it is listed. A lane heals each fault before its next one. Over all
 // lanes, freezes are the most frequent kind.
 type nemesis struct {
@@ -27,6 +28,7 @@ type nemesis struct {
 	kinds   []kind
 	pauseLo time.Duration // between two faults of the lane
 	pauseHi time.Duration
+	always  bool // also in periods without faults
 }
 
 // kind is a kind of fault. do injects a fault, heals it, and records it under name.
@@ -69,6 +71,7 @@ var (
 		{"freeze nats", freezingNATS},
 		{"outage nats", outage},
 	}
+	hostileKinds  = []kind{{"attack group", attacking}}
 	postgresKinds = []kind{
 		{"restart postgres", func(n *nemesis, name string) { n.postgres(name, false) }},
 		{"kill postgres", func(n *nemesis, name string) { n.postgres(name, true) }},
@@ -81,12 +84,15 @@ func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
 	lane := func(n uint64, kinds []kind, lo, hi time.Duration) *nemesis {
 		return &nemesis{w: w, random: rand.New(rand.NewPCG(seed, n)), stop: stop, kinds: kinds, pauseLo: lo, pauseHi: hi}
 	}
+	attacks := lane(6, hostileKinds, 5*time.Second, 30*time.Second)
+	attacks.always = true // it is no excuse for a late run
 	return []*nemesis{
 		lane(1, processKinds, time.Second, 6*time.Second),
 		lane(2, processKinds, time.Second, 6*time.Second),
 		lane(3, natsKinds, 3*time.Second, 9*time.Second),
 		lane(4, postgresKinds, 12*time.Second, 30*time.Second),
 		lane(5, freezeKinds, time.Second, 4*time.Second),
+		attacks,
 	}
 }
 
@@ -101,7 +107,7 @@ const (
 func (n *nemesis) run() {
 	var deck []int
 	for begin := time.Now(); n.wait(n.between(n.pauseLo, n.pauseHi)); {
-		if done := time.Since(begin) % (toil + rest); done > toil && !n.wait(toil+rest-done) {
+		if done := time.Since(begin) % (toil + rest); done > toil && !n.always && !n.wait(toil+rest-done) {
 			return
 		}
 		if len(deck) == 0 {
@@ -335,6 +341,17 @@ func (n *nemesis) postgres(kind string, kill bool) {
 	n.wait(n.upTo(3_000))
 	n.w.startPostgres()
 	n.note(kind, "postgres", from)
+}
+
+// attacking runs a hostile client with the token of a group that has no jobs. The client's bounds are a quarter of those of the promise test,
+// because three NATS servers share the machine with it.
+func attacking(n *nemesis, name string) {
+	from := time.Now()
+	c := hostile.Config{URL: n.w.nats.ExecutorURL(func(i int) string { return n.w.nats.Nodes[i].Addr() }), Group: hostileGroup, Token: n.w.hostile, Part: 0.25}
+	p := rig.Start(n.w.t, "hostile", n.w.dir, filepath.Join(n.w.dir, "hostile.log"), []string{"GOMAXPROCS=1", c.Env()})
+	n.wait(n.between(5*time.Second, 20*time.Second))
+	p.Kill()
+	n.note(name, hostileGroup, from)
 }
 
 // slowing delays all data between Belfry and Postgres by up to 200 ms in each direction.

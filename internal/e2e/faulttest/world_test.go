@@ -27,15 +27,16 @@ import (
 
 // world is the Belfry under test: each part is a process, and each link can be broken.
 type world struct {
-	t      testing.TB
-	dir    string
-	server string // the console's address
-	api    *client.Client
-	token  string // a session token; its triggers have the cause manual
-	key    string // an API token; its triggers have the cause api
-	db     *pgxpool.Pool
-	nats   *rig.NATSCluster
-	socket string // of Postgres
+	t       testing.TB
+	dir     string
+	server  string // the console's address
+	api     *client.Client
+	token   string // a session token; its triggers have the cause manual
+	key     string // an API token; its triggers have the cause api
+	db      *pgxpool.Pool
+	hostile string // the token of hostileGroup
+	nats    *rig.NATSCluster
+	socket  string // of Postgres
 
 	members []*member
 
@@ -68,6 +69,9 @@ const adminPassword = "a-password-for-tests-alone"
 
 // testGroups has the executors of each group.
 var testGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
+
+// hostileGroup is the group whose token a hostile client has.
+const hostileGroup = "mallory"
 
 // newWorld starts all processes and waits until they are ready.
 func newWorld(t testing.TB) *world {
@@ -120,6 +124,11 @@ func newWorld(t testing.TB) *world {
 			w.add(name, "executor", []string{"BELFRY_GROUP=" + g, "BELFRY_TOKEN=" + made.Token})
 		}
 	}
+	made, err := w.api.CreateGroup(t.Context(), hostileGroup, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.hostile = made.Token
 	w.launchAll()
 	for g, names := range testGroups {
 		rig.Eventually(t, rig.Patience, "the executors are listed", func() bool {

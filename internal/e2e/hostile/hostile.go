@@ -54,6 +54,8 @@ type Config struct {
 	Group string `json:"group"`
 	Token string `json:"token"`
 	Kinds []Kind `json:"kinds"` // empty: all
+	// Part is the part of the bounds that the client uses, 0 to 1; 0 means all of them.
+	Part float64 `json:"part,omitempty"`
 }
 
 // env is the variable that holds the configuration of a process.
@@ -90,8 +92,11 @@ func Run(ctx context.Context, c Config, begun func()) (sent int64, err error) {
 	if len(c.Kinds) == 0 {
 		c.Kinds = Kinds()
 	}
+	if c.Part == 0 {
+		c.Part = 1
+	}
 	a := &attack{
-		Config: c, bytes: rate.NewLimiter(bytesPerSecond, 2<<20), messages: rate.NewLimiter(messagesPerSecond, 500),
+		Config: c, bytes: rate.NewLimiter(rate.Limit(c.Part*bytesPerSecond), 2<<20), messages: rate.NewLimiter(rate.Limit(c.Part*messagesPerSecond), 500),
 		places: make(chan struct{}, connections),
 	}
 	first, err := a.connect("mallory-0")
