@@ -27,11 +27,11 @@ type Kind string
 
 // The kinds of attack.
 const (
-	JunkResults    Kind = "junk results"    // results of 1 MiB that nobody can read
+	JunkResults    Kind = "junk results"    // results of 1 MiB that are not valid
 	UnknownResults Kind = "unknown results" // well-formed results of runs that do not exist, 250 in each message
 	SmallResults   Kind = "small results"   // single results of unknown runs, as many messages as possible
 	Logs           Kind = "logs"            // 500 KiB of lines of unknown runs
-	JunkLogs       Kind = "junk logs"       // small messages that nobody can read
+	JunkLogs       Kind = "junk logs"       // small messages that are not valid
 	Heartbeats     Kind = "heartbeats"      // heartbeats of 16 KiB and of 60 KiB under always new names
 	Logins         Kind = "logins"          // log-ins, one after the other, also with wrong tokens
 )
