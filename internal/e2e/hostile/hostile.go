@@ -196,19 +196,17 @@ func (a *attack) counted() {
 
 // logins logs in with right and wrong tokens.
 func (a *attack) logins(ctx context.Context) error {
-	for i := 0; ctx.Err() == nil; i++ {
-		if a.messages.Wait(ctx) != nil {
-			return nil
-		}
+	for i := 0; a.messages.Wait(ctx) == nil; i++ {
 		var more []nats.Option
 		if i%2 == 1 {
 			more = append(more, nats.Token("bfg_"+strconv.Itoa(rand.Int())))
 		}
 		nc, err := a.connect(fmt.Sprintf("mallory-%d", rand.Int()), more...)
 		a.counted()
-		if err == nil {
+		switch {
+		case err == nil:
 			nc.Close()
-		} else if !errors.Is(err, nats.ErrAuthorization) {
+		case !errors.Is(err, nats.ErrAuthorization):
 			return err
 		}
 	}
