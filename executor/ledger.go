@@ -114,6 +114,9 @@ func (l *ledger) judge(b bid) verdict {
 	if e != nil {
 		//sim:seam offer-repeated
 		if v, known := e.answer(b); known {
+			if v.reason != "" && b.bind > e.bind && e.forgetAt != 0 {
+				l.expire(b.key, e, b.now) // the refusal of a new offer is remembered as long as any other
+			}
 			e.bind = max(e.bind, b.bind)
 			return v
 		}
