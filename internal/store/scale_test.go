@@ -182,17 +182,13 @@ func (w *scale) round() {
 		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now())::text, 1, 14) from 1)::uuid,
 		       100000 + i * 40, 1, 'g', 'manual', date_trunc('ms', now()) FROM generate_series(1, $1) i`, batch)
 	var near []engine.Due
-	// Every few seconds, ClaimNear searches all live runs for stranded ones. The call after that must not.
+	// A call of ClaimNear searches all live runs for stranded ones if the last such search was more than a few seconds ago.
 	w.reconciler("ClaimNear", func() (err error) {
 		near, _, err = s.ClaimNear(ctx, 2*batch)
 		near = slices.DeleteFunc(near, func(d engine.Due) bool { return d.JobID < 100_000 }) // retries of the rounds before
 		return err
 	})
-	looked := w.looked()
-	_, _, err := s.ClaimNear(ctx, batch)
-	if n := w.looked() - looked; err != nil || n > 5*batch {
-		w.t.Errorf("ClaimNear read %d index entries of live runs, %v", n, err)
-	}
+	w.quickClaim()
 	if len(near) != batch {
 		w.t.Fatalf("claimed %d", len(near))
 	}
@@ -253,6 +249,24 @@ func (w *scale) round() {
 	}
 	w.waiting()
 	w.readers()
+}
+
+// quickClaim calls ClaimNear until a call does not search all live runs. On a busy machine, that is not always the first one.
+func (w *scale) quickClaim() {
+	w.t.Helper()
+	var read []int64
+	for range 10 {
+		looked := w.looked()
+		if _, _, err := w.s.ClaimNear(w.t.Context(), batch); err != nil {
+			w.t.Fatal(err)
+		}
+		n := w.looked() - looked
+		if n <= 5*batch {
+			return
+		}
+		read = append(read, n)
+	}
+	w.t.Errorf("ten calls of ClaimNear read %d index entries of live runs", read)
 }
 
 func (w *scale) waiting() {
