@@ -370,7 +370,7 @@ func (b *bench) metric(name, group string) float64 {
 	return sum
 }
 
-// Lines beyond a group's share are replaced by a line that says how many. The log has no gap.
+// Lines beyond a group's share are replaced by a line with their number. The log has no gap.
 func TestShareOfLines(t *testing.T) {
 	b := newBench(t)
 	b.room = intake.Bounds{GroupBytes: 1} // one message
@@ -413,7 +413,7 @@ func TestShareOfLines(t *testing.T) {
 	}
 }
 
-// Lines beyond the quota of the day are replaced by a line that says how many. Other groups are not affected.
+// Lines beyond the quota of the day are replaced by a line with their number. Other groups are not affected.
 func TestQuotaOfLines(t *testing.T) {
 	b := newBench(t)
 	other := b.runOf("h")
