@@ -62,13 +62,13 @@ const (
 	leadBase = 20 * time.Millisecond
 	leadEach = 60 * time.Microsecond
 	leadMax  = 240 * time.Millisecond // an edit is effective up to 250 ms before due
-	quantum  = 50 * time.Millisecond  // the longest interval between looks at a ring that is not empty
+	quantum  = 50 * time.Millisecond  // the longest interval between two checks of a ring that is not empty
 	// nearQuantum is that interval while an entry is due within leadMax.
 	nearQuantum = 10 * time.Millisecond
 )
 
-// While fires or plans are late, planning goes no further ahead than it must. Otherwise early planned runs of one job
-// would be fired before sooner due runs of another. When fires are late by lateWait, planning waits until all runs are
+// While fires or plans are late, jobs are planned no further ahead than necessary. Otherwise runs of one job that were
+// planned early would be fired before runs of another job that are due sooner. When fires are late by lateWait, planning waits until all runs are
 // fired that are due up to lateStep after the next jobs to plan: if they were planned and put into the ring, other
 // schedulers would soon take them for stranded. Fire times that become too late are left to the misfire policies, which
 // cost less than fires.
@@ -99,7 +99,7 @@ const (
 	paceMost  = 100 * time.Microsecond
 )
 
-// planRound is how long one round plans due jobs before the other planning steps get their turn.
+// planRound is how long one round plans due jobs before the other planning steps run.
 const planRound = time.Second
 
 // Scheduler plans runs and fires them. Create one with New and call Run.
@@ -200,7 +200,7 @@ func untilPreRead(now time.Time) time.Duration {
 }
 
 // plan runs one pre-read. It plans due jobs in batches until none are left or planRound is over, then claims near runs
-// that others planned, then takes over runs that dead schedulers left behind. It returns more if jobs are left.
+// that others planned, then takes over runs that dead schedulers left behind. more is true if jobs are left.
 func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 	for tend := true; tend && ctx.Err() == nil; {
 		if tend, err = s.cfg.Store.TendPauses(ctx, planBatch); err != nil {
@@ -387,12 +387,12 @@ func (s *Scheduler) paceLoop(ctx context.Context) {
 		case before == 0 && pace > 0:
 			s.cfg.Log.WarnContext(ctx, "results wait too long to be settled, slowing fires down", "lag", lag.Round(time.Millisecond).String())
 		case before > 0 && pace == 0:
-			s.cfg.Log.InfoContext(ctx, "fires run at full speed again")
+			s.cfg.Log.InfoContext(ctx, "results are settled in time again, firing at full speed")
 		}
 	}
 }
 
-// paced returns the new minimum time per run for the measured lag. Falling means that the previous lag was higher.
+// paced returns the new minimum time per run for the measured lag. falling is true if the previous lag was higher.
 func paced(pace, lag time.Duration, falling bool) time.Duration {
 	switch {
 	case lag > lagHigh && !falling:
@@ -431,8 +431,8 @@ func (s *Scheduler) due() ([]engine.Due, time.Duration) {
 	case wait > 0:
 		return nil, min(wait, quantum)
 	}
-	// An entry is so near that a larger batch with it would have been fired by now. How large its batch gets is known
-	// only later.
+	// An entry is due within leadMax. The current batch is too small to be fired yet, but more entries may be added to it,
+	// and a larger batch is fired earlier. Therefore the wait is short.
 	return nil, min(max(window.Add(leadMax-lead).Sub(now), time.Millisecond), nearQuantum)
 }
 
