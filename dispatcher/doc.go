@@ -26,9 +26,9 @@
 // of its round, `bind`. Every answer is applied by compare-and-set on that number, so that a process with stale data
 // changes nothing. Therefore an attempt starts at most once, without an acknowledgement protocol.
 //
-// After an offer without an answer, it is unknown whether the instance has the attempt. From then on, the attempt can be
-// routed again only after that boot refuses it, or after a verdict that the boot is dead. If NATS answers a first offer with "no responders", the offer
-// certainly reached no instance.
+// After an offer without an answer, it is unknown whether the instance has the attempt. From then on, the attempt can be routed
+// again only after that boot refuses it, or after a verdict that the boot is dead. If NATS answers a first offer with "no
+// responders", the offer certainly reached no instance.
 //
 // A dispatcher acknowledges a result to JetStream after the transaction has committed. The executor keeps the result until it is
 // notified that the result is settled. There is one exception: if a group exceeds its share of all bounds (package intake), its

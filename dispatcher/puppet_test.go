@@ -34,7 +34,7 @@ type puppet struct {
 	handlers  []string
 	languages []string
 	capacity  int
-	leave     func() // ends the instance; after a shutdown, the dispatcher only notices earlier than after a death
+	leave     func() // ends the instance: it sends and answers nothing more
 	heartbeat bool
 	older     bool // sends heartbeats without a beat number, as an older executor does
 

@@ -30,7 +30,8 @@ const (
 	settledTold  = 2 * time.Second
 )
 
-// reporter delivers results. It writes them into the spool, and then publishes them to JetStream until they are settled. One goroutine owns the spool, another one sends.
+// reporter delivers results. It writes them into the spool, and then publishes them to JetStream until they are settled.
+// One goroutine owns the spool, another one sends.
 type reporter struct {
 	spool      *spool
 	spoolBytes int64
@@ -260,7 +261,7 @@ func (r *reporter) writeLoop(ctx context.Context) {
 	}
 }
 
-// write writes all new and all settled results into the spool, with one sync.
+// write writes all new and all settled results into the spool, with at most one sync.
 func (r *reporter) write() {
 	r.mu.Lock()
 	results, removal := r.writing, r.removal

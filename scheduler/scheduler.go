@@ -68,17 +68,18 @@ const (
 )
 
 // While fires or plans are late, jobs are planned no further ahead than necessary. Otherwise runs of one job that were
-// planned early would be fired before runs of another job that are due sooner. When fires are late by lateWait, planning waits until all runs are
-// fired that are due up to lateStep after the next jobs to plan: if they were planned and put into the ring, other
-// schedulers would soon take them for stranded. Fire times that become too late are left to the misfire policies, which
-// cost less than fires.
+// planned early would be fired before runs of another job that are due sooner.
+//
+// When fires are late by lateWait, the next jobs are not planned until all runs that are due before them, or up to
+// lateStep after them, are fired. Otherwise their runs would wait in the ring for so long that other schedulers take
+// them over as stranded. Fire times that become too late are left to the misfire policies, which cost less than fires.
 const (
 	lateNear = 250 * time.Millisecond
 	lateWait = time.Second
 	lateStep = plan.NearStep
 	// claimWait is how long the claims of near and stranded runs wait for late fires. After that they are postponed to
-	// the next round, a second later: while the ring is full of runs that were planned early, planning must go on, or
-	// jobs fall behind the ring.
+	// the next round, a second later. The ring may be full of runs that were planned early, and the planning of jobs must
+	// not wait until they are fired.
 	claimWait = 250 * time.Millisecond
 	// The bounds of the hold, which makes fires wait for late jobs: it ends holdFor after the last planned batch and
 	// holdSpan after the jobs became late, which covers all runs that were planned far ahead. holdMost is the misfire
@@ -89,8 +90,8 @@ const (
 )
 
 // While results wait for lagHigh or longer to be settled, the scheduler fires more slowly, so that finished runs are
-// settled before more are started: both use the same database, and instances can keep only so many results. Each run
-// then takes at least the pace. The pace is at most paceMost, so that a wrong lag delays only a load that is too high
+// settled before more are started: both use the same database, and instances can keep only a limited number of unsettled
+// results. Each run then takes at least the pace. The pace is at most paceMost, so that a wrong lag delays only a load that is too high
 // for most machines anyway.
 const (
 	lagHigh   = 2 * time.Second

@@ -29,7 +29,7 @@ type fakeStore struct {
 	near     []engine.Due // planned by others; ClaimNear returns those due within the horizon
 	stranded []engine.Planned
 	full     int           // how many more calls of PlanDue report a full batch
-	next     time.Time     // the due instant of the jobs left after such a batch; otherwise it is that of the last job in a full batch
+	next     time.Time     // the due instant of the jobs left after such a batch; zero means that of the batch's last job
 	takes    time.Duration // how long PlanDue takes
 	away     bool
 	calls    map[string]int

@@ -192,7 +192,7 @@ func (f *Firer) ping(ctx context.Context, k engine.WaitingKey, c *route.Candidat
 	f.pings.WithLabelValues("fit").Inc()
 	f.Roster.Load(k.Group, c.Instance, c.BootID, reply.Load)
 	if reply.JobRuns == nil {
-		return route.Heard{JobRuns: max(reply.Load.Running, 0)}, true // the instance does not count by job
+		return route.Heard{JobRuns: max(reply.Load.Running, 0)}, true // the instance does not report JobRuns
 	}
 	return route.Heard{JobRuns: max(*reply.JobRuns, 0)}, true
 }

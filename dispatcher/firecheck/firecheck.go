@@ -10,14 +10,14 @@
 // A page is bounded both by its number of jobs, because there may be a million idle jobs, and by the number of fire times
 // that it computes. After a page, the checker pauses nine times as long as the page took, and at least 10 s if the page did not
 // reach the bound of fire times. The pause is never longer than a minute. The fire check therefore uses about a tenth of one
-// connection. With few jobs, a round begins every minute. With very many jobs it takes longer: with a million idle
-// jobs, some hours.
+// connection. With few jobs, a round begins every minute. With a million idle jobs, a round takes some hours.
 //
 // # Races with planning
 //
 // The fire check must not report fires that are only late. A round therefore stops at the fire times of a minute ago, and
 // before the oldest fire time that planning has not decided. If planning has been stuck at a job for 15 minutes, the round
 // continues past that job.
+//
 // Before the fire check enters an unexplained fire time into the missed ledger, it checks again under the planning lock of
 // the job (store.LedgerUnexplained).
 package firecheck

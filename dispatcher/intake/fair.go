@@ -55,7 +55,7 @@ type Fair struct {
 	queues  *queues
 	excess  *queues
 	away    bool   // Postgres is unavailable
-	behind  uint64 // messages of all groups that were not delivered yet when the last one was
+	behind  uint64 // undelivered messages of all groups, as of the last delivery
 	endedAt time.Time
 }
 

@@ -15,7 +15,7 @@ type Message struct {
 	size    int       // counted in the bounds
 	touched time.Time // when it was delivered, or when its acknowledgement time was last extended
 	taken   bool      // a worker has it
-	behind  uint64    // messages of all groups that were not delivered yet
+	behind  uint64    // undelivered messages of all groups when this one was delivered
 }
 
 // messageID identifies a message. Sequences start again after the storage was wiped, so the time of storage is a part of it.
@@ -201,7 +201,7 @@ func (q *queues) take(limit int, one bool) []*Message {
 	return batch
 }
 
-// release removes messages from the held ones.
+// release removes the messages of a batch from held.
 func (q *queues) release(batch []*Message) {
 	for _, m := range batch {
 		q.forget(m)

@@ -406,7 +406,7 @@ func TestShareOfLines(t *testing.T) {
 	if l := b.dead(); len(l) != 1 {
 		t.Errorf("dead letters %v", l)
 	}
-	// A reader waits at a gap for some seconds, so it would end before the last line if there was one.
+	// If the log had a gap, the page would end before it, because a reader waits for missing lines.
 	page, err := view.New(b.pg.Pool()).Log(t.Context(), b.run, 1, 100, view.LogFilter{})
 	if err != nil || page.Next != 9 || page.Lines[len(page.Lines)-1].Text != "eight" {
 		t.Errorf("the page is %+v, %v", page, err)

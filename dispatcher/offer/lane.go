@@ -15,7 +15,7 @@ import (
 // workers sends them. The slow lane is for runs whose instances are asked first, and for jobs whose offers were answered late more
 // than maxLate times in the current minute.
 const (
-	slowWorkers = 16  // concurrent work of the slow lane
+	slowWorkers = 16  // concurrent functions on the slow lane
 	slowQueue   = 256 // running or waiting functions; if the queue is full, the reconcilers do the work
 	slowOffers  = 256 // messages of the slow lane without an answer
 	lateAfter   = 500 * time.Millisecond

@@ -280,7 +280,8 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 	}
 	because := func(id domain.RunID) explain.Note { return why[id] }
 	again := s.Refused(ctx, temporary, because, false) + s.Refused(ctx, permanent, because, true)
-	// If all refused runs have a kill request, the instance refused because the kill came before the offer. It can still be used.
+	// If all refused runs have a kill request, the instance refused them because the kill arrived before the offer. Then other runs
+	// can still be offered to it.
 	if again > 0 {
 		if a.Load.Running < a.Load.Capacity {
 			s.Roster.Shun(b.Group, b.Instance, b.ID, shunFor)
