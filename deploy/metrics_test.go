@@ -254,7 +254,8 @@ var (
 )
 
 // check finds likely mistakes in a PromQL expression: unknown tokens, unbalanced brackets, and names that are not in the code. It is
-// not a complete parser, because Prometheus's parser would add hundreds of modules. It returns the metrics and labels of the expression.
+// not a complete parser, because Prometheus's parser would add hundreds of modules. It returns the metrics and labels of the
+// expression.
 func check(expression string, code map[string]bool) ([]string, error) {
 	var words []string
 	for rest := expression; rest != ""; {

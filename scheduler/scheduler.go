@@ -91,8 +91,8 @@ const (
 
 // While results wait for lagHigh or longer to be settled, the scheduler fires more slowly, so that finished runs are
 // settled before more are started: both use the same database, and instances can keep only a limited number of unsettled
-// results. Each run then takes at least the pace. The pace is at most paceMost, so that a wrong lag delays only a load that is too high
-// for most machines anyway.
+// results. Each run then takes at least the pace. The pace is at most paceMost, so that a wrong lag delays only a load that
+// is too high for most machines anyway.
 const (
 	lagHigh   = 2 * time.Second
 	lagLow    = time.Second
