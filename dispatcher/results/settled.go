@@ -34,7 +34,7 @@ type check struct {
 
 // AllSettled reports whether the results of a group that the streams hold now are settled. It waits for about two seconds, unless
 // the last call for this group found unsettled results after its wait. Dispatchers acknowledge a result after its commit, so a
-// result that is no longer in a work queue is settled. The only exception are results that were acknowledged without being settled
+// result that is no longer in a work queue is settled. The only exceptions are results that were acknowledged without being settled
 // because their group exceeded its share (docs/limits.md).
 func (c *Consumer) AllSettled(ctx context.Context, group string) (bool, error) {
 	c.checks.mu.Lock()
