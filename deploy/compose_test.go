@@ -347,7 +347,7 @@ func TestComposeMounts(t *testing.T) {
 			}
 		}
 		if build := s.Build; build != nil {
-			// The loaded copy has no parent directory with the repository.
+			// p was loaded from a copy of this directory, so only the relative path of the build context can be checked.
 			if rel, err := filepath.Rel(p.WorkingDir, build.Context); err != nil || rel != ".." {
 				t.Errorf("%s is built in %s (%v)", name, rel, err)
 			}

@@ -137,7 +137,7 @@ func TestImageBinary(t *testing.T) {
 	if info.Size() > 80e6 {
 		t.Error("that is more than 80 MB")
 	}
-	// The image has no environment from outside, no shell, and no time zones.
+	// As in the image, the binary gets no environment variables.
 	said := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command(path, args...)

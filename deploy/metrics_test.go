@@ -253,8 +253,9 @@ var (
 	joins      = []string{"and", "or", "unless"}
 )
 
-// check finds likely mistakes in a PromQL expression: in its words, in its brackets, and names that are not in the code. It is not a complete
-// parser, because that would add Prometheus with hundreds of modules. It returns the metrics and labels of the expression.
+// check finds likely mistakes in a PromQL expression: unknown tokens, unbalanced brackets, and names that are not in the code. It is
+// not a complete parser, because Prometheus's parser would add hundreds of modules. It returns the metrics and labels of the
+// expression.
 func check(expression string, code map[string]bool) ([]string, error) {
 	var words []string
 	for rest := expression; rest != ""; {
@@ -278,7 +279,7 @@ func check(expression string, code map[string]bool) ([]string, error) {
 			faults = append(faults, fmt.Errorf("the %s %s is not in the code", what, name))
 		}
 	}
-	within, labels := "", false // "{" within braces; whether the open ( belongs to by or without
+	within, labels := "", false // within is "{" inside braces; labels is true inside the parentheses of by or without
 	for i, w := range words {
 		next := ""
 		if i+1 < len(words) {

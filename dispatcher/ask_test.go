@@ -84,7 +84,7 @@ func TestBusyover(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// If many runs come at once, the dispatcher asks for each of them, and all of them run.
+// If many runs arrive at once, the dispatcher asks the instances for each run, and all runs start.
 func TestManyAreAskedFor(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a", auto), w.join("b", auto, func(p *puppet) { p.capacity = 2 })
@@ -103,7 +103,7 @@ func TestManyAreAskedFor(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// The shared state of round_robin and of the routes by use also applies to runs that had to wait.
+// The shared state of round_robin, least_frequently_used and least_recently_used also applies to runs that had to wait.
 func TestWaitingRunsTakeTurns(t *testing.T) {
 	w := newWorld(t, option{})
 	for _, r := range []domain.Route{domain.RouteRoundRobin, domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed} {

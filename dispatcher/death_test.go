@@ -32,8 +32,8 @@ func TestDeadInstance(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// A frozen instance wakes while the verdict is in progress, and gets a run at once. The verdict does not apply to that
-// run.
+// A frozen instance continues while the verdict is in progress, and gets a new run at once. The verdict does not apply to
+// the new run.
 func TestWakesWhileItIsJudged(t *testing.T) {
 	for _, when := range []string{"its runs are listed", "its runs are ended"} {
 		t.Run(when, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWakesWhileItIsJudged(t *testing.T) {
 
 // A retry never goes to the instance that just lost the run if another one qualifies, even if that one is full.
 func TestRetryAvoidsWhoLostIt(t *testing.T) {
-	both := make(chan struct{}) // closed when both instances that the retry may use are there
+	both := make(chan struct{}) // closed when both instances that the retry may use have joined
 	f := &fussy{settle: func(ctx context.Context, ended []engine.Ended) error {
 		if ended[0].Reason == domain.ReasonLost {
 			select {
@@ -108,8 +108,8 @@ func TestRetryAvoidsWhoLostIt(t *testing.T) {
 	}
 }
 
-// Another boot of the instance lives. The old boot's results in its spool count, and the other runs of the old boot are
-// lost.
+// Another boot of the instance is alive. The results of the old boot that are in its spool are settled, and the other runs
+// of the old boot are lost.
 func TestRestartedInstance(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -132,7 +132,7 @@ func TestRestartedInstance(t *testing.T) {
 	w.becomes(lost, "failed/lost")
 }
 
-// The instance lives, but does not know a run that is bound to it as running.
+// The instance is alive, but does not know a run that the database has as running on it.
 func TestRunningButUnknown(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -145,7 +145,7 @@ func TestRunningButUnknown(t *testing.T) {
 	}
 }
 
-// The last result of a dead instance is in the stream when the verdict is due. The result counts.
+// The last result of a dead instance is in the stream when the verdict is due. The result is settled before the verdict.
 func TestResultBeforeDeath(t *testing.T) {
 	f := &fussy{}
 	w := newWorld(t, option{wrap: f.wrap})
@@ -275,7 +275,7 @@ func TestStartDeadline(t *testing.T) {
 	w.becomes(long, "succeeded")
 }
 
-// Start deadlines count only after executors have had time to come back.
+// After an outage of NATS, start deadlines are enforced only after executors have had time to reconnect.
 func TestStartDeadlinePauses(t *testing.T) {
 	w := newWorld(t, option{after: time.Hour})
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.StartDeadline = domain.Duration(time.Second) }))

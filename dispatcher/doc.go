@@ -1,7 +1,7 @@
 // Package dispatcher routes runs to executor instances and processes what the instances report.
 //
-// Firing is the part that every process has which fires or kills runs. Role is the work of the dispatcher role: it settles
-// results, assigns waiting runs, and reconciles. This package puts both together from smaller ones. Each of them may use those
+// Every process that fires or kills runs has a Firing. Role is the work of the dispatcher role: it settles results, assigns
+// waiting runs, and reconciles. This package assembles both from smaller packages. In this list, each package may import those
 // above it:
 //
 //	route, roster      choose an instance; the view of the live instances, and the limits of their heartbeats
@@ -15,60 +15,63 @@
 //	verdict            questions to instances, and the death verdict
 //	reconcile          repairs that need only the database
 //
-// A package that ends runs returns the held runs that this releases to its caller. The caller passes them to fire.
+// The end of a run can release held runs. A package that ends runs returns the released runs to its caller, which passes them
+// to package fire.
 //
 // The packages events, firecheck, followup, logs and runstats are independent parts of the role. Package app starts them.
 //
 // # Guarantees
 //
 // An attempt is bound in Postgres to one boot of one instance before it is offered to that boot. The offer carries the number
-// of its round, `bind`. Every answer acts by compare-and-set on that number, so that a process with old knowledge changes
-// nothing. Therefore an attempt starts at most once, without an acknowledgement protocol.
+// of its round, `bind`. Every answer is applied by compare-and-set on that number, so that a process with stale data
+// changes nothing. Therefore an attempt starts at most once, without an acknowledgement protocol.
 //
-// After an offer without an answer, it is unknown whether the instance has the attempt. From then on only a refusal by that
-// boot, or the verdict that the boot is dead, frees the attempt. If NATS answers a first offer with "no responders", the offer
-// certainly reached no instance.
+// After an offer without an answer, it is unknown whether the instance has the attempt. From then on, the attempt can be routed
+// again only after that boot refuses it, or after a verdict that the boot is dead. If NATS answers a first offer with "no
+// responders", the offer certainly reached no instance.
 //
 // A dispatcher acknowledges a result to JetStream after the transaction has committed. The executor keeps the result until it is
-// notified that the result is settled. The exception are results of a group that has exceeded its share of all bounds (package
-// intake): they are acknowledged but not settled, and the executor sends them again. If the executor dies before that, the verdict
-// does not know of the result, and the attempt is lost. This can happen only to runs of that group.
+// notified that the result is settled. There is one exception: if a group exceeds its share of all bounds (package intake), its
+// results are acknowledged but not settled, and the executor sends them again. If the executor dies before that, the verdict
+// cannot include the result, and the attempt is lost. This can happen only to runs of that group.
 //
 // # The fence
 //
 // An attempt that was declared lost never starts, even if its executor was frozen after accepting it, its machine was suspended,
-// its offer lay in a socket, or a clock was set. The rules:
+// its offer waited in a socket buffer, or a clock was set. The rules:
 //
 //   - An executor numbers its heartbeats within a boot, and notes T[k] before it sends number k.
-//   - An offer names a beat n: the newest heartbeat of the boot that the process which offers had received *before* it began the
-//     transaction that bound the attempt or raised its bind. The heartbeat was at most 7 s old then, by that process's monotonic
-//     clock, so that the offer has some seconds to arrive. The process that binds also offers; the beat goes along in memory.
-//   - An executor starts an attempt only before T[n] + 10 s. Of its own clocks, the one that shows the most elapsed time counts.
+//   - An offer names a beat n: the number of the boot's newest heartbeat that the offering process had received *before* it began
+//     the transaction that bound the attempt or raised its bind. The heartbeat was at most 7 s old then, by that process's
+//     monotonic clock, so that the offer has some seconds to arrive. The process that binds an attempt also offers it, and keeps
+//     the beat in memory between the two steps.
+//   - An executor starts an attempt only before T[n] + 10 s. If its clocks disagree, the one with the most elapsed time decides.
 //   - A verdict lists the attempts that are bound to a boot, then reads the instance's key from the leader of the bucket's
-//     stream, at a moment R. It needs that the key is gone or another boot's, and that this process has received every message
-//     that the stream held at R, and among them no heartbeat of the boot that came in the 10.5 s before R.
+//     stream, at a moment R. It requires that the key is gone or belongs to another boot, that this process has received every
+//     message that the stream held at R, and that none of them is a heartbeat of the boot from the 10.5 s before R.
 //
 // Why this holds. Let A be an attempt in the list, and n the beat of its newest offer round. Heartbeat n was received before A's
 // binding committed, so it was stored before the list was read, and so before R. This process has received it, or a later one
-// of the same boot that replaced it, 10.5 s before R at the latest (a message that was replaced by another boot's is
-// accounted for: see roster.received). A heartbeat is received after it was sent, so T[n] < R - 10.5 s. A start needs a time
-// before T[n] + 10 s < R - 0.5 s. So after R no attempt of the list starts. If A's bind was raised after the list was
-// read, the verdict changes nothing, because it compares the bind.
+// of the same boot that replaced it, 10.5 s before R at the latest (roster.received handles messages that another boot's
+// heartbeat replaced). A heartbeat is received after it was sent, so T[n] < R - 10.5 s. An attempt can start only before
+// T[n] + 10 s, which is before R - 0.5 s. Therefore no attempt of the list starts after R. If A's bind was raised after the list
+// was read, the verdict changes nothing, because it compares the bind.
 //
 // Only elapsed times are compared, each measured on one machine; the half second covers clocks that run at different rates. A
-// step of any wall clock, NATS's included, changes nothing: it can only make an executor refuse. If the beat were captured
-// when the offer is sent, a dispatcher that was frozen between binding and sending could offer a lost attempt on a
-// heartbeat of the woken executor.
+// step of any wall clock, NATS's included, is harmless: it can only make an executor refuse. The beat must not be captured
+// when the offer is sent. Otherwise, after a freeze between binding and sending, a dispatcher could offer a lost attempt that
+// relies on a heartbeat of an executor that was frozen too and has continued.
 //
-// A dispatcher also ends a bound attempt, without a report of its executor, some time after its timeout. The dispatcher kills the
-// attempt at the executor first, or waits until the last binding is over 11 s old.
+// If the executor does not report the end of an attempt, the dispatcher ends the attempt after its timeout and a grace period.
+// The dispatcher kills the attempt at the executor first, or waits until the last binding is over 11 s old.
 //
-// A verdict on a boot whose name another process has taken takes 10 s as well. An offer that such a process answers frees
-// nothing: the boot that the attempt is bound to may live and have the offer, too.
+// A verdict also takes 10 s if another process has taken the instance name of the boot. If that process answers an offer, the
+// answer does not free the attempt, because the bound boot may be alive and may have received the offer too.
 //
 // # Where the truth is stored
 //
-// In Postgres. The roster is a view. The set of what runs wait for is a hint that saves work. Losing either costs a second or two.
+// Postgres stores the truth. The roster is a view, and the set of waiting.Kinds is a hint that saves work. The loss of either one
+// delays runs by a second or two.
 //
 // # Crash, delay, duplicate
 //
@@ -83,7 +86,7 @@
 // # Reconcilers
 //
 // Any message between processes can be lost. The reconcilers find the affected runs in Postgres and repair them. Each counts in
-// belfry_reconciled_total under its kind, unless said otherwise, and has a test that loses only its message. If no test is
+// belfry_reconciled_total under its kind, unless stated otherwise, and has a test that loses only its message. If no test is
 // named, it is the kind's part of TestReconcilers.
 //
 //	finds                                  because                             repair                                      kind

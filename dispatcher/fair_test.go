@@ -19,8 +19,8 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// gate is a store that settles results of an instance only when it is open. Results of other instances are settled. It lists the
-// groups of all results in the order in which they come.
+// gate is a store that blocks the settling of matching results until the gate is open. It records the groups of all results in the
+// order of their arrival.
 type gate struct {
 	fussy
 	open   func()
@@ -103,13 +103,13 @@ func unknownResult(size int) []byte {
 	return []byte(strings.TrimSuffix(msg, "}") + strings.TrimSuffix(pad, `"}`) + strings.Repeat("x", max(size-len(msg)-len(pad)+1, 0)) + `"}`)
 }
 
-// One group sends many large results of runs that do not exist, and then another group sends one result. The dispatcher settles that
-// one next, whatever waits before it.
+// One group sends many large results of runs that do not exist, and then another group sends one result. The dispatcher settles the
+// other group's result next, although many messages arrived before it.
 func TestFloodOfResults(t *testing.T) {
 	for _, c := range []struct {
 		messages, size int
 		room           intake.Bounds
-		before         int // how many results of the flood may be settled first: two batches in progress, and a turn
+		before         int // how many results of the flood may be settled first: two batches in progress, and one round
 		long           bool
 	}{
 		{messages: 1000, size: 2 << 10, room: intake.Bounds{GroupBytes: 1 << 20}, before: 2*20 + 20},
@@ -124,7 +124,7 @@ func TestFloodOfResults(t *testing.T) {
 			a := w.join("a")
 			id := w.trigger(w.job("j"))
 			o := a.got(id, 1)
-			a.set(func() { a.deaf = true }) // so that the dispatcher cannot ask it instead
+			a.set(func() { a.deaf = true }) // otherwise the dispatcher could get the result by asking the instance
 			message := unknownResult(c.size)
 			if len(message) != c.size {
 				t.Fatalf("a message has %d bytes", len(message))
@@ -204,7 +204,7 @@ func (w *world) boundOverflow(messages int64) {
 	}
 }
 
-// A dispatcher dies that holds results in its memory and has moved others to the overflow. Another one settles all of them.
+// A dispatcher dies while it holds results in memory and has moved others to the overflow. Another dispatcher settles all of them.
 func TestDispatcherDiesWithHeldResults(t *testing.T) {
 	var killed atomic.Bool
 	g := newGate(t, func(engine.Ended) bool { return true })
@@ -311,7 +311,7 @@ func TestAllSettled(t *testing.T) {
 	w.publish(wire.OverflowSubject("g"), large)
 	check("with a result in the overflow", "g", false)
 	check("another group", "h", true)
-	// Callers that come while a check is in progress get the answer of a later one.
+	// Callers that arrive while a check is in progress get the answer of a later check.
 	var wg sync.WaitGroup
 	var yes atomic.Int32
 	for range 20 {

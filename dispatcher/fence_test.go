@@ -41,7 +41,7 @@ func TestOffersRelyOnABeatBeforeTheBinding(t *testing.T) {
 	}
 }
 
-// An instance whose heartbeats have no beat gets offers without one.
+// Offers to an instance whose heartbeats have no beat number do not name a beat.
 func TestOlderExecutor(t *testing.T) {
 	w := newWorld(t, option{})
 	w.join("a", auto, func(p *puppet) { p.older = true })
@@ -65,8 +65,8 @@ func TestOldBeatBindsNothing(t *testing.T) {
 	w.becomes(id, "succeeded")
 }
 
-// No attempt is declared lost before its boot was silent for 10 s, whatever the bucket holds. In this test, the key is
-// deleted, or belongs to another process, right after the last heartbeat.
+// No attempt is declared lost until its boot has sent no heartbeat for 10 s, even if the bucket suggests that it is dead. In
+// this test, the key is deleted, or belongs to another process, directly after the last heartbeat.
 func TestNoVerdictBeforeSilence(t *testing.T) {
 	for _, after := range []string{"its key was purged", "another process took its name"} {
 		t.Run(after, func(t *testing.T) {

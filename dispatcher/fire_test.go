@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// A manual trigger can name the instance. If the instance is not there, the run waits for it only.
+// A manual trigger can name the instance. If that instance is not alive, the run waits for it and does not go to another.
 func TestPinned(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a", auto), w.join("b", auto)
@@ -95,7 +95,7 @@ func TestParentOutput(t *testing.T) {
 	}
 }
 
-// A ring may hold runs that were edited, killed or fired since. Firing them changes nothing.
+// A ring may hold runs that were edited, killed or fired after they entered it. Firing them again changes nothing.
 func TestFireOfOldKnowledge(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	a := w.join("a")

@@ -25,7 +25,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Stores are the methods that the firing part needs from Postgres, one field for each package. One value may serve them all.
+// Stores holds the database operations that Firing needs, one field for each package. All fields may hold the same value.
 type Stores struct {
 	Announce announce.Store
 	Settle   settle.Store
@@ -34,22 +34,22 @@ type Stores struct {
 	Fire     fire.Store
 }
 
-// Config is what a dispatcher works with. Stores, Conn and Log are required.
+// Config holds the dependencies and settings of a dispatcher. Stores, Conn and Log are required.
 type Config struct {
 	Stores   Stores
 	Conn     *nats.Conn // without a reconnect buffer: an offer is sent now or not at all
 	Log      *slog.Logger
 	Registry prometheus.Registerer
-	// Limits are the limits of groups; nil: the defaults apply to all.
+	// Limits returns the limits of groups. If it is nil, the defaults apply to all groups.
 	Limits roster.Limits
-	// Closed is called when a group has more instances than its limit, with the names of those that were removed. May be
+	// Closed is called with the names of the removed instances when a group has more instances than its limit. It may be
 	// nil.
 	Closed func(group string, instances []string)
 	// LostAfter is the time from an instance's death within which its attempts are declared lost. Values below 15 s count as
 	// 15 s.
 	LostAfter time.Duration
-	// HeardFor is how long NATS must have been available before silence of an instance counts. The default is 13 s. Tests
-	// shorten it.
+	// HeardFor is how long NATS must have been available before an instance without heartbeats can be declared dead. The
+	// default is 13 s. Tests shorten it.
 	HeardFor time.Duration
 	// Bounds limits the results that this process holds. Zero fields have the defaults. Tests lower them.
 	Bounds intake.Bounds
@@ -58,8 +58,8 @@ type Config struct {
 	Trace func(point string)
 }
 
-// Firing is the part of the dispatcher that every process has which fires or kills runs: schedulers, consoles and dispatchers.
-// Create one with NewFiring and call Watch. It is safe for concurrent use.
+// Firing is the part of the dispatcher that fires and kills runs. Schedulers, consoles and dispatchers have one. Create one with
+// NewFiring and call Watch. It is safe for concurrent use.
 type Firing struct {
 	cfg       Config
 	js        jetstream.JetStream
@@ -101,11 +101,11 @@ func NewFiring(cfg Config) (*Firing, error) {
 	return f, nil
 }
 
-// release is what the sender calls, which exists before the firer.
+// release lets the sender call the firer, which is created after the sender.
 func (f *Firing) release(ctx context.Context, runs []engine.Due) { f.firer.Release(ctx, runs) }
 
-// Watch keeps the roster and the state of the connection, on which the other methods rely. It blocks until ctx ends and the
-// answers to all offers are processed.
+// Watch updates the roster and the state of the connection to NATS. The other methods need both. Watch blocks until ctx ends and
+// the answers to all offers are processed.
 func (f *Firing) Watch(ctx context.Context) error {
 	lifecycle.Together(ctx, f.watchRoster, f.keepLimits, f.malformedLoop, f.peers.Run, f.firer.Run)
 	f.sender.Wait()
@@ -176,5 +176,5 @@ func (f *Firing) SetAside(ctx context.Context, kind string, letter wire.DeadLett
 	return f.letters.SetAside(ctx, kind, letter, reason)
 }
 
-// ResultsLag estimates how late results are settled. It has one caller at a time.
+// ResultsLag estimates how late results are settled. It must not be called concurrently.
 func (f *Firing) ResultsLag(ctx context.Context) (time.Duration, error) { return f.lag.Lag(ctx) }

@@ -86,8 +86,8 @@ func (w *world) wasFrozen(l *link) {
 	w.peers.Suspect()
 }
 
-// After a freeze, the dispatcher binds no runs until NATS answers. Otherwise the offers would be lost, and the runs
-// would be late by the time that it takes to ask about them.
+// After a freeze, the dispatcher binds no runs until NATS answers. Otherwise the offers would be lost, and the runs would
+// start only after the judge has asked about them.
 func TestThawed(t *testing.T) {
 	l := &link{}
 	w := newWorld(t, option{link: l})

@@ -61,8 +61,8 @@ func TestAcceptedAndSucceeded(t *testing.T) {
 	}
 }
 
-// After a refusal, the run goes to another instance, as the same attempt. An instance with a temporary reason may be
-// asked again earlier.
+// After a refusal, the run goes to another instance, as the same attempt. After a temporary refusal, the same instance may
+// get the offer again earlier.
 func TestRefused(t *testing.T) {
 	for _, reason := range []string{wire.RefusedFull, wire.RefusedDraining, wire.RefusedStale, wire.RefusedLease, wire.RefusedNoHandler, "mood"} {
 		t.Run(reason, func(t *testing.T) {
@@ -205,8 +205,8 @@ func TestAnswerLostInstanceDoesNotKnow(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// An instance's report about an earlier bind says nothing about the current one, whose offer may still be in flight.
-// Such a report alone must not send the run to another instance.
+// An instance's report about an earlier bind is no evidence about the current one, whose offer may still be in flight. Such a
+// report alone must not send the run to another instance.
 func TestOldRefusalFreesNothing(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b", auto)
@@ -298,7 +298,7 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// An unreadable answer, or another instance's answer, says nothing. The dispatcher asks the instance.
+// The dispatcher ignores an unreadable answer, and an answer of another instance. It asks the instance later.
 func TestUnreadableAnswer(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", func(p *puppet) { p.mute = true })
@@ -318,7 +318,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	startedOnce(t, a)
 }
 
-// An instance accepted a run and could not start it. The same attempt goes elsewhere.
+// An instance accepted a run and could not start it. The same attempt is routed to another instance.
 func TestUnstarted(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b", auto)
@@ -333,8 +333,8 @@ func TestUnstarted(t *testing.T) {
 	}
 }
 
-// An attempt was handed back, settled, and bound to the same boot again. Then its dispatcher died. The instance has the
-// attempt as done and has no result, but that is about the previous bind. The attempt is offered again and is not lost.
+// An attempt was handed back, settled, and bound to the same boot again. Then its dispatcher died. The instance reports the
+// attempt as done, without a result, but that report refers to the previous bind. The attempt is offered again, not lost.
 func TestBoundAgainAfterUnstarted(t *testing.T) {
 	w := newWorld(t, option{still: true})
 	a := w.join("a")

@@ -120,7 +120,7 @@ func TestPostgresAway(t *testing.T) {
 	w.eventually("all are acknowledged", func() bool { return w.unsettled() == 0 })
 }
 
-// After an outage of NATS, silence counts only after this process has heard NATS for long enough again.
+// After an outage of NATS, no instance is declared dead until this process has been connected for long enough again.
 func TestHeardForLong(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true, after: 400 * time.Millisecond})
 	w.eventually("it has heard NATS for long", w.peers.HeardForLong)

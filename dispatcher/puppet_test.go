@@ -34,9 +34,9 @@ type puppet struct {
 	handlers  []string
 	languages []string
 	capacity  int
-	leave     func() // ends the instance; a goodbye and a death differ only in the time until the dispatcher notices
+	leave     func() // ends the instance: it sends and answers nothing more
 	heartbeat bool
-	older     bool // sends heartbeats without a beat
+	older     bool // sends heartbeats without a beat number, as an older executor does
 
 	mu      sync.Mutex
 	refuse  string                             // the reason of all refusals; "" means accept
@@ -47,7 +47,7 @@ type puppet struct {
 	auto    bool                               // ends runs successfully at once
 	onOffer func(wire.Offer)                   // called with each accepted offer
 	status  func(wire.Ref) (wire.Status, bool) // overrides its state of an attempt
-	known   map[attempt]string                 // wire.Status…
+	known   map[attempt]string                 // the state of each attempt, one of the wire.Status constants
 	results map[attempt]wire.Result            // not settled yet
 	offers  []wire.Offer                       // all received offers
 	lacks   []string                           // digests that its answers request
@@ -57,7 +57,7 @@ type puppet struct {
 	started map[attempt]int     // the number of first acceptances per attempt
 	ended   string              // answers offers with "ended" and this outcome
 	beats   []time.Time         // when it sent each heartbeat
-	relied  map[attempt][]int64 // the beats of the received offers
+	relied  map[attempt][]int64 // the beat numbers that the received offers name
 	seq     int64
 	taken   int
 	drained bool

@@ -10,8 +10,8 @@ import (
 	"github.com/belfryhq/belfry/internal/explain"
 )
 
-// Each case breaks one step. The reconciler for it must repair the step and count that under its own kind. Nothing else
-// repairs it, so without the reconciler the test times out. doc.go has the table.
+// Each case breaks one step. The reconciler of the same name in the table of doc.go must repair it and count the repair under
+// its own kind. Nothing else repairs it, so without the reconciler the test times out.
 func TestReconcilers(t *testing.T) {
 	serial := func(s *domain.JobSpec) { s.Block = domain.BlockSerial }
 	once := func(s *domain.JobSpec) { s.Retries = 1 }

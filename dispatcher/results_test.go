@@ -152,7 +152,7 @@ func TestOneBadResultOfMany(t *testing.T) {
 		offers = append(offers, a.got(id, 1))
 	}
 	a.set(func() {
-		a.deaf = true // so that the dispatcher cannot ask it instead
+		a.deaf = true // otherwise the dispatcher could get the result by asking the instance
 		a.send(offers, wire.Succeeded, func(r *wire.Result) {
 			if r.RunID == ids[1].String() {
 				r.FinishedAt = wire.Time{}
@@ -171,7 +171,7 @@ type fussy struct {
 	*store.Store
 	mu     sync.Mutex
 	settle func(ctx context.Context, ended []engine.Ended) error // called before the real Settle
-	after  func() error                                          // replaces its success
+	after  func() error                                          // replaces the success of settle
 	listed func()                                                // called before the runs of a boot are listed
 	bind   func()                                                // called before an attempt is bound or bound again
 }
@@ -228,7 +228,8 @@ func (f *fussy) Settle(ctx context.Context, ended []engine.Ended) (engine.Settle
 	return out, err
 }
 
-// A result that Postgres rejects is found among the others, which are settled. Its run ends without it.
+// A result that Postgres rejects is found by halving the batch. The other results are settled, and the run of the rejected result
+// ends without it.
 func TestPoisonIsBisected(t *testing.T) {
 	f := &fussy{settle: func(_ context.Context, ended []engine.Ended) error {
 		for _, e := range ended {

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// RoleStores are the methods that the dispatcher role needs from Postgres beyond those of Stores.
+// RoleStores holds the database operations that the dispatcher role needs in addition to Stores.
 type RoleStores struct {
 	Assign    assign.Store
 	Verdict   verdict.Store
@@ -53,7 +53,7 @@ func NewRole(f *Firing, stores RoleStores) *Role {
 	return r
 }
 
-// Run does the work of the role. Firing.Watch has to run too. It blocks until ctx ends and the work under way is done.
+// Run does the work of the role while Firing.Watch runs. It blocks until ctx ends and the work in progress is done.
 func (r *Role) Run(ctx context.Context) error {
 	lifecycle.Together(ctx, r.results.Run, r.assigner.Run, r.judge.Run, r.reconciler.Run, r.guard.Run, r.upkeep.daysLoop, r.upkeep.vacuumLoop,
 		r.upkeep.usageLoop, r.upkeep.countLoop)

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// UpkeepStore is what the upkeep of the database needs from Postgres.
+// UpkeepStore defines the database operations that the upkeep needs.
 type UpkeepStore interface {
 	Now() time.Time // the database's clock
 	SyncClock(ctx context.Context) error
@@ -19,8 +19,8 @@ type UpkeepStore interface {
 	CountLiveRuns(ctx context.Context) error
 }
 
-// upkeep keeps the database in order: the store's estimate of its clock, partitions for the next days, small hot tables, and
-// the usage of groups.
+// upkeep maintains the database: it estimates the database's clock, creates partitions for the next days, vacuums the hot tables,
+// and maintains the usage of groups.
 type upkeep struct {
 	store UpkeepStore
 	log   *slog.Logger

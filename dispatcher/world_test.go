@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// world is a dispatcher with its own Postgres database and NATS server, and a scheduler that only rings.
+// world is a dispatcher with its own Postgres database and NATS server, and a minimal scheduler that only fires due runs.
 type world struct {
 	*Firing
 	role   *Role
@@ -84,10 +84,10 @@ func (f *followUps) children() []domain.JobID {
 type option struct {
 	wrap  func(*stores) // replaces stores, for example by ones that fail
 	quiet bool          // only watch: fire and offer, but do not settle, assign or reconcile
-	still bool          // do not ring
+	still bool          // do not fire due runs
 	alone bool          // not in parallel with other tests
 	after time.Duration // how long NATS must have been available for verdicts and deadlines
-	room  intake.Bounds // of the results that the dispatcher holds
+	room  intake.Bounds // bounds of the results that the dispatcher holds
 	link  *link         // the dispatcher's link to NATS, if the test manipulates it
 }
 
@@ -164,7 +164,7 @@ func (w *world) restart() {
 	w.begin(option{})
 }
 
-// begin runs the dispatcher and rings for it until the test ends.
+// begin runs the dispatcher, and fires due runs for it, until the test ends.
 func (w *world) begin(o option) {
 	watching, stopWatching := context.WithCancel(context.Background())
 	working, stopWorking := context.WithCancel(context.Background())

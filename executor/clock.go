@@ -76,8 +76,8 @@ func (l *lease) confirm(sent, now instant) (ended bool) {
 }
 
 const (
-	// clockDrift is how far two healthy clocks run apart, as a fraction. The estimate falls behind by it, so that a
-	// fresh reading soon replaces an old one.
+	// clockDrift is the maximum difference between the rates of two healthy clocks, as a fraction. The estimate runs slower
+	// by this fraction, so that a new reading soon replaces an old one.
 	clockDrift = 0.0002
 	// If the database's clock was set back, the executor accepts the lower time after lowCount consistent readings over
 	// lowFor. Until then, that database's offers look stale and are routed again.

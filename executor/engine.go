@@ -55,7 +55,7 @@ func (x *engine) answerOffers(m *wire.Offers, nth int64, arrived instant) wire.A
 	return ans
 }
 
-// decide answers offers. It returns the attempts to start and has counted each of them in running. The caller holds mu.
+// decide answers offers. It returns the attempts to start, and adds each of them to running. The caller holds mu.
 func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.Answer, fresh []*attempt) {
 	ans = wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot, Verdicts: make([]wire.Verdict, 0, len(m.Offers))}
 	now := x.now()
@@ -71,7 +71,7 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 	for i := range m.Offers {
 		o := &m.Offers[i]
 		v := verdict{reason: wire.RefusedStale}
-		if m.BootID == x.boot { // an offer to another boot says nothing about this one and is not remembered
+		if m.BootID == x.boot { // an offer to another boot is not recorded
 			b := x.bid(o, now)
 			if b.beat = m.Beat != 0; b.beat {
 				b.stale = !known
@@ -277,7 +277,7 @@ func (x *engine) settle(refs []wire.Ref) {
 	x.reports.settled(refs)
 }
 
-// drain makes the engine take and start nothing more. It hands accepted attempts that have not started back at once.
+// drain stops the acceptance and the start of attempts. It hands accepted attempts that have not started back at once.
 func (x *engine) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -344,7 +344,7 @@ func (x *engine) unfinished() []attemptKey {
 	return keys
 }
 
-// at tells a test, through Config.Trace, that the process has reached a named point.
+// at calls Config.Trace, if it is set, with the name of a point that the process has reached.
 func (x *engine) at(point string) {
 	if x.trace != nil {
 		x.trace(point)

@@ -133,7 +133,7 @@ func (e *Executor) Run(ctx context.Context) error {
 	return errors.Join(err, spool.close(), e.closeHandlers(err))
 }
 
-// spoolError adds the setting that solves the problem.
+// spoolError adds to an error of the spool which setting can fix it.
 func spoolError(err error) error {
 	if errors.Is(err, errSpoolLocked) {
 		return fmt.Errorf("%w: give each process a name of its own (Config.Instance; belfry executor: --instance)", err)

@@ -13,8 +13,8 @@ import (
 // stored without pointers, so that the garbage collector need not scan them, and are forgotten one generation at a
 // time.
 // Run ids begin with their time, and ids of about the same time are stored together. Most lookups are for new attempts.
-// Such a lookup finds no entry by reading data that fits into a CPU's cache. With one map for all attempts, each lookup
-// would read main memory.
+// Such a lookup reads only data that fits into a CPU's cache. With one map for all attempts, each lookup would read main
+// memory.
 type generations struct {
 	count int
 	kept  []generation // oldest first
@@ -24,7 +24,7 @@ const (
 	// outcomeMemory and outcomesMax bound the remembered outcomes. The stricter one applies.
 	outcomeMemory = 10 * time.Minute
 	outcomesMax   = 200_000
-	// generationLength is short, so that a crowded sweep leaves little more than the outcomes younger than minMemory.
+	// generationLength is short, so that sweep with crowded leaves few outcomes that are older than minMemory.
 	generationLength = minMemory / 8
 )
 

@@ -14,7 +14,7 @@ import (
 // takenEvery is how often the executor logs that another process holds this instance's name.
 const takenEvery = 10 * time.Second
 
-// errLargeBeat means that the heartbeat is larger than wire.MaxHeartbeat. It names all handlers and labels.
+// errLargeBeat means that the heartbeat, which contains all handlers and labels, is larger than wire.MaxHeartbeat.
 var errLargeBeat = errors.New("the heartbeat is too large")
 
 // beat sends heartbeats until ctx is done.
@@ -88,8 +88,8 @@ func (l *link) heartbeat(beat int64) wire.Heartbeat {
 	}
 }
 
-// goodbye deletes the heartbeat, so that the roster learns at once that this instance has stopped. It is called after
-// all results were settled, or after the bound of that wait. It does not delete another boot's heartbeat under the same name.
+// goodbye deletes the heartbeat, so that dispatchers remove this instance from the roster at once. It is called when all
+// results are settled, or when the wait for that has timed out. It does not delete another boot's heartbeat under the same name.
 func (l *link) goodbye(ctx context.Context) {
 	if connected, _ := l.ready(); connected {
 		l.takeBack(ctx)

@@ -13,7 +13,7 @@ import (
 // errNameTaken means that another boot's heartbeat is stored under this instance's name.
 var errNameTaken = errors.New("another process sends heartbeats under this instance's name")
 
-// hold is this boot's knowledge of its key in the bucket of instances. Only one process may hold the key, because two
+// hold is the state of this boot's key in the bucket of instances. Only one process may hold the key, because two
 // processes with one name would each declare the other's runs lost. A boot first takes the key over, so that a
 // restarted process need not wait. After that, it writes the key only if the key holds its own last heartbeat or does
 // not exist. The goroutine that runs link.beat owns hold; after it has ended, goodbye uses hold.

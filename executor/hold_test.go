@@ -17,7 +17,7 @@ import (
 type shelf struct {
 	seq  uint64 // of the stream's last message
 	last uint64 // of the last message on the subject; 0 means none
-	data []byte // nil after a goodbye
+	data []byte // nil after the boot has deleted its heartbeat
 }
 
 func (s *shelf) store(_ context.Context, _ string, header nats.Header, data []byte) (uint64, error) {

@@ -25,7 +25,7 @@ const (
 	minMemory     = 2 * offerAge
 )
 
-// entryState is the state of an attempt in the ledger. Its values are those of the wire.
+// entryState is the state of an attempt in the ledger. Its values are the states of an attempt in package wire.
 type entryState string
 
 const (
@@ -84,7 +84,7 @@ type bid struct {
 	stale     bool   // the attempt may not start: its beat is unknown or too old; for offers without a beat see engine.oldRules
 	leaseOver bool   // only for an offer without a beat
 	spoolFull bool   // the spool may have no room for the result
-	refuse    string // no_handler or unsupported, if nothing here can run it
+	refuse    string // no_handler or unsupported, if this instance cannot run the attempt
 }
 
 // verdict is the answer to a bid: accepted, ended with an outcome, or refused. fresh is the entry of an attempt that
@@ -115,7 +115,7 @@ func (l *ledger) judge(b bid) verdict {
 		//sim:seam offer-repeated
 		if v, known := e.answer(b); known {
 			if v.reason != "" && b.bind > e.bind && e.forgetAt != 0 {
-				l.expire(b.key, e, b.now) // the refusal of a new offer is remembered as long as any other
+				l.expire(b.key, e, b.now) // the memory time of a refusal begins with the newest refused offer
 			}
 			e.bind = max(e.bind, b.bind)
 			return v
@@ -161,7 +161,7 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 		return verdict{reason: e.reason}, true
 	case done:
 		if e.foreign {
-			return stale, true // bound to this boot, but it ended in an earlier one, whose result is on the way
+			return stale, true // bound to this boot, but it ended in an earlier one, whose result is in flight
 		}
 		if e.unstarted {
 			return e.answerHandedBack(b)
@@ -174,7 +174,7 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 
 // answerHandedBack answers an offer of an attempt that was accepted and then reported as unstarted. That report names
 // the bind that it answers. After the report is settled, an offer under a higher bind is a new binding and is judged as
-// new. Before that, and under the same bind, the offer is refused. The report is on the way, so there is never more
+// new. Before that, and under the same bind, the offer is refused. That report is still in flight, so there is never more
 // than one report per attempt.
 func (e *entry) answerHandedBack(b bid) (v verdict, known bool) {
 	if e.settled && !e.slot && e.killed == "" && b.bind > e.bind {
@@ -313,7 +313,7 @@ func (l *ledger) known(key attemptKey) (state entryState, startedAt time.Time, o
 	return unknown, time.Time{}, noOutcome
 }
 
-// drain makes the ledger accept and start nothing more.
+// drain stops the acceptance and the start of attempts.
 func (l *ledger) drain() {
 	if !l.draining {
 		l.draining = true

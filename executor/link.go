@@ -118,8 +118,8 @@ func (l *link) options() []nats.Option {
 	)
 }
 
-// subscribe returns when the server knows both subscriptions, so that the instance can receive offers before its first
-// heartbeat invites them.
+// subscribe returns after the server has processed both subscriptions. Dispatchers send offers as soon as they receive the
+// first heartbeat, and these offers must not be lost.
 func (l *link) subscribe(conn *nats.Conn) error {
 	group, instance := l.config.Group, l.engine.instance
 	if _, err := conn.ChanSubscribe(wire.TriggerSubject(group, instance), l.offers); err != nil {
@@ -176,7 +176,7 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 		err = validOffers(&m)
 	}
 	if err != nil { // without an answer, the sender asks for the attempts' status
-		l.log.Warn("offers are malformed, they get no answer", "err", err)
+		l.log.Warn("received malformed offers, the dispatcher gets no answer", "err", err)
 		return
 	}
 	ans := l.engine.answerOffers(&m, nth, arrived)

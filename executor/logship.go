@@ -42,7 +42,7 @@ type logShipper struct {
 	due     []*attemptLog // to be sent now
 	waiting []*attemptLog // to be sent at the next tick
 	bytes   int
-	active  int       // number of attempts whose place is not nowhere
+	active  int       // number of attempts in due or waiting, or held by a worker
 	pause   time.Time // no lines are sent before this time, because a publish failed
 	stopped bool
 }

@@ -30,8 +30,8 @@ const (
 	settledTold  = 2 * time.Second
 )
 
-// reporter brings results to the database. It writes them into the spool, then publishes them to JetStream until they
-// are settled. One goroutine owns the spool, another one sends.
+// reporter delivers results. It writes them into the spool, and then publishes them to JetStream until they are settled.
+// One goroutine owns the spool, another one sends.
 type reporter struct {
 	spool      *spool
 	spoolBytes int64
@@ -261,7 +261,7 @@ func (r *reporter) writeLoop(ctx context.Context) {
 	}
 }
 
-// write brings the spool up to date, with one sync for all new results.
+// write writes all new and all settled results into the spool, with at most one sync.
 func (r *reporter) write() {
 	r.mu.Lock()
 	results, removal := r.writing, r.removal

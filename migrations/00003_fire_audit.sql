@@ -1,9 +1,9 @@
 -- +goose Up
 
--- When each scheduler was at work. A row begins when a scheduler starts, or continues after a silence, and the scheduler extends
--- the row every two seconds. If no row covers an instant, no scheduler was at work then. The table stores presence and not gaps, because
--- during a gap there is no scheduler to record it, and a scheduler that returns does not know whether another one was at work. Old rows are
--- deleted.
+-- The periods in which each scheduler was running. A scheduler inserts a row when it starts or continues after an interruption, and extends
+-- the row every two seconds. If no row covers an instant, no scheduler was running then. The table stores these periods and not the gaps,
+-- because no scheduler runs during a gap to record it, and a scheduler that starts does not know whether another one was running. Old rows
+-- are deleted.
 CREATE TABLE scheduler_presence (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     scheduler text NOT NULL, -- host and process

@@ -1,5 +1,5 @@
 -- +goose Up
--- A token that was made with another token ends with it. Otherwise the finder of a leaked token could keep its rights after its deletion.
+-- The deletion of a token deletes the tokens that were created with it. Otherwise an attacker with a leaked token could keep its rights.
 ALTER TABLE api_tokens ADD COLUMN made_with bigint REFERENCES api_tokens (id) ON DELETE CASCADE; -- null: made with a log-in
 CREATE INDEX api_tokens_made_with ON api_tokens (made_with) WHERE made_with IS NOT NULL;
 

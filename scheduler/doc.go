@@ -1,5 +1,5 @@
 // Package scheduler decides when runs start: it pre-reads due jobs, keeps their runs in a time ring, and hands each
-// run to Fire at its due instant. Any number of schedulers run side by side.
+// run to Fire at its due instant. Any number of schedulers may run concurrently.
 //
 // # Guarantees
 //
@@ -21,14 +21,14 @@
 //
 // # Overload
 //
-// Settling results comes before firing: while results wait for seconds, the scheduler fires more slowly, though never
-// below 10,000 runs a second.
+// Settling results has priority over firing. While results wait for seconds, the scheduler fires more slowly, but its limit
+// is never below 10,000 runs a second.
 //
 // While fires or plans are late, the scheduler plans jobs only as far ahead as necessary, and a late job one second
 // at a time. While fires are over a second late, it plans no job that is due at the same time as they are or later.
 // Runs that were planned far ahead before the overload are held until planning of the late jobs has reached them.
 //
-// So the backlog consists of jobs, in due order to about a second, and not of runs. If a fire time has waited for
-// longer than the tolerance, its misfire policy decides about it, as about any late fire time. The end of an overload
-// needs no cleanup.
+// During an overload, the backlog therefore consists of jobs and not of runs. Jobs are processed in due order, accurate
+// to about a second. If a fire time has waited for longer than the tolerance, the job's misfire policy is applied, as to
+// any late fire time. No cleanup is necessary after an overload.
 package scheduler

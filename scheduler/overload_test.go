@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// While fires are late, only near fire times are planned; while they are later still, none. All of them are fired in
-// the end.
+// While fires are late, only near fire times are planned. If fires get even later, none are planned. In the end, all fire
+// times are fired.
 func TestLateFiresHoldPlanningBack(t *testing.T) {
 	var all []engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
@@ -140,7 +140,7 @@ func TestHoldEnds(t *testing.T) {
 					b.firedOnce(t, d, leadMax, holdMost)
 				}
 				if fails {
-					return // and no more was planned
+					return // the hold has ended, although no further batch was planned
 				}
 				if near, all := b.store.count("near"), b.store.count("PlanDue"); near < all-1 {
 					t.Errorf("%d of %d pre-reads planned what is near", near, all)

@@ -148,7 +148,7 @@ func (r *ring) takeReady(now, until time.Time, limit int) []engine.Due {
 	for ; looked < len(r.ready) && len(out) < limit; looked++ {
 		d := r.ready[looked]
 		if d.DueAt.After(until) || !r.hold.IsZero() && d.DueAt.After(r.hold) {
-			break // so are all entries after it
+			break // the later entries must not be taken either
 		}
 		if !ready(d, now, until) {
 			kept = append(kept, d)

@@ -239,7 +239,7 @@ func TestRingArrays(t *testing.T) {
 	}
 	drain := func() {
 		for at := now; r.size > 0; at = at.Add(100 * time.Millisecond) {
-			r.take(at, 0, 100) // so that some of it is still ready when more is
+			r.take(at, 0, 100) // the small limit leaves entries in ready while more become ready
 		}
 	}
 	used := make(map[*engine.Due]bool)

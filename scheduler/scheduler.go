@@ -62,23 +62,24 @@ const (
 	leadBase = 20 * time.Millisecond
 	leadEach = 60 * time.Microsecond
 	leadMax  = 240 * time.Millisecond // an edit is effective up to 250 ms before due
-	quantum  = 50 * time.Millisecond  // the longest interval between looks at a ring that is not empty
+	quantum  = 50 * time.Millisecond  // the longest interval between two checks of a ring that is not empty
 	// nearQuantum is that interval while an entry is due within leadMax.
 	nearQuantum = 10 * time.Millisecond
 )
 
-// While fires or plans are late, planning goes no further ahead than it must. Otherwise early planned runs of one job
-// would be fired before sooner due runs of another. When fires are late by lateWait, planning waits until all runs are
-// fired that are due up to lateStep after the next jobs to plan: if they were planned and put into the ring, other
-// schedulers would soon take them for stranded. Fire times that become too late are left to the misfire policies, which
-// cost less than fires.
+// While fires or plans are late, jobs are planned no further ahead than necessary. Otherwise runs of one job that were
+// planned early would be fired before runs of another job that are due sooner.
+//
+// When fires are late by lateWait, the next jobs are not planned until all runs that are due before them, or up to
+// lateStep after them, are fired. Otherwise their runs would wait in the ring for so long that other schedulers take
+// them over as stranded. Fire times that become too late are left to the misfire policies, which cost less than fires.
 const (
 	lateNear = 250 * time.Millisecond
 	lateWait = time.Second
 	lateStep = plan.NearStep
 	// claimWait is how long the claims of near and stranded runs wait for late fires. After that they are postponed to
-	// the next round, a second later: while the ring is full of runs that were planned early, planning must go on, or
-	// jobs fall behind the ring.
+	// the next round, a second later. The ring may be full of runs that were planned early, and the planning of jobs must
+	// not wait until they are fired.
 	claimWait = 250 * time.Millisecond
 	// The bounds of the hold, which makes fires wait for late jobs: it ends holdFor after the last planned batch and
 	// holdSpan after the jobs became late, which covers all runs that were planned far ahead. holdMost is the misfire
@@ -89,9 +90,9 @@ const (
 )
 
 // While results wait for lagHigh or longer to be settled, the scheduler fires more slowly, so that finished runs are
-// settled before more are started: both use the same database, and instances can keep only so many results. Each run
-// then takes at least the pace. The pace is at most paceMost, so that a wrong lag delays only a load that is too high
-// for most machines anyway.
+// settled before more are started: both use the same database, and instances can keep only a limited number of unsettled
+// results. Each run then takes at least the pace. The pace is at most paceMost, so that a wrong lag delays only a load that
+// is too high for most machines anyway.
 const (
 	lagHigh   = 2 * time.Second
 	lagLow    = time.Second
@@ -99,7 +100,7 @@ const (
 	paceMost  = 100 * time.Microsecond
 )
 
-// planRound is how long one round plans due jobs before the other planning steps get their turn.
+// planRound is how long one round plans due jobs before the other planning steps run.
 const planRound = time.Second
 
 // Scheduler plans runs and fires them. Create one with New and call Run.
@@ -200,7 +201,7 @@ func untilPreRead(now time.Time) time.Duration {
 }
 
 // plan runs one pre-read. It plans due jobs in batches until none are left or planRound is over, then claims near runs
-// that others planned, then takes over runs that dead schedulers left behind. It returns more if jobs are left.
+// that others planned, then takes over runs that dead schedulers left behind. more is true if jobs are left.
 func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 	for tend := true; tend && ctx.Err() == nil; {
 		if tend, err = s.cfg.Store.TendPauses(ctx, planBatch); err != nil {
@@ -387,12 +388,12 @@ func (s *Scheduler) paceLoop(ctx context.Context) {
 		case before == 0 && pace > 0:
 			s.cfg.Log.WarnContext(ctx, "results wait too long to be settled, slowing fires down", "lag", lag.Round(time.Millisecond).String())
 		case before > 0 && pace == 0:
-			s.cfg.Log.InfoContext(ctx, "fires run at full speed again")
+			s.cfg.Log.InfoContext(ctx, "results are settled in time again, firing at full speed")
 		}
 	}
 }
 
-// paced returns the new minimum time per run for the measured lag. Falling means that the previous lag was higher.
+// paced returns the new minimum time per run for the measured lag. falling is true if the previous lag was higher.
 func paced(pace, lag time.Duration, falling bool) time.Duration {
 	switch {
 	case lag > lagHigh && !falling:
@@ -431,8 +432,8 @@ func (s *Scheduler) due() ([]engine.Due, time.Duration) {
 	case wait > 0:
 		return nil, min(wait, quantum)
 	}
-	// An entry is so near that a larger batch with it would have been fired by now. How large its batch gets is known
-	// only later.
+	// An entry is due within leadMax. The current batch is too small to be fired yet, but more entries may be added to it,
+	// and a larger batch is fired earlier. Therefore the wait is short.
 	return nil, min(max(window.Add(leadMax-lead).Sub(now), time.Millisecond), nearQuantum)
 }
 

@@ -29,7 +29,7 @@ type fakeStore struct {
 	near     []engine.Due // planned by others; ClaimNear returns those due within the horizon
 	stranded []engine.Planned
 	full     int           // how many more calls of PlanDue report a full batch
-	next     time.Time     // the due instant of the jobs left after such a batch; otherwise it is that of the last job in a full batch
+	next     time.Time     // the due instant of the jobs left after such a batch; zero means that of the batch's last job
 	takes    time.Duration // how long PlanDue takes
 	away     bool
 	calls    map[string]int
@@ -295,7 +295,7 @@ func TestFiresEachOnceInTime(t *testing.T) {
 	})
 }
 
-// Ten thousand runs of one instant get a head start, but no more than leadMax.
+// The firing of ten thousand runs of one instant begins early, but at most leadMax before due.
 func TestFiresManyOfOneInstant(t *testing.T) {
 	var all []engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
@@ -420,7 +420,7 @@ func TestFireFails(t *testing.T) {
 	}
 }
 
-// A run that one scheduler gave up is claimed again, by the same scheduler or another.
+// If one scheduler gives up firing a run, the run is claimed again by the same or another scheduler.
 func TestStrandedRunsAreFired(t *testing.T) {
 	var dropped, revived engine.Due
 	inBubble(t, func(s *fakeStore, _ *fakeFirer) {
@@ -449,7 +449,7 @@ func TestFullRingSlowsPlanningDown(t *testing.T) {
 		}
 		s.due = slices.Clone(all)
 	}, func(t *testing.T, b *bench) {
-		b.stop() // before it planned anything that counts: the limit must be set first
+		b.stop() // the test sets the ring's limit and plans again
 		for _, d := range all {
 			b.firer.set(func() { delete(b.firer.fired, d.RunID) })
 		}

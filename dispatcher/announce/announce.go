@@ -1,6 +1,6 @@
 // Package announce publishes state changes of runs for consoles and for other subscribers.
 //
-// The messages are best effort: no other part waits for them, and Postgres holds the states.
+// Delivery is best effort: no other package depends on the messages, because the states are stored in Postgres.
 package announce
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Store is what the announcer needs from Postgres.
+// Store defines the database operations that the announcer needs.
 type Store interface {
 	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
 }
@@ -41,14 +41,14 @@ func New(store Store, nc *nats.Conn, peers *peer.Peers, log *slog.Logger) *Annou
 const MaxChanges = 500
 
 const (
-	unasked          = 8                      // up to this many changes cost less to publish than to ask whether anyone subscribes
+	unasked          = 8                      // publishing up to this many changes costs less than asking for subscribers
 	notifyTimeout    = time.Second            // for the reads from Postgres
 	subscribeTimeout = 200 * time.Millisecond // for the server's answer whether anyone subscribes; firing waits for it
-	subscribedFor    = 10 * time.Second       // how long a positive answer counts
+	subscribedFor    = 10 * time.Second       // how long a positive answer is cached
 )
 
-// Notify publishes changes, those of each group in their order. It drops them if NATS is unavailable. It also drops a group's
-// changes if there are more than unasked of them and no one subscribes.
+// Notify publishes changes. The changes of one group keep their order. Notify drops all changes if NATS is unavailable. It also
+// drops more than unasked changes of a group without subscribers.
 func (a *Announcer) Notify(changes []engine.Change) {
 	if len(changes) == 0 || !a.peers.Connected() {
 		return
@@ -93,7 +93,7 @@ func (a *Announcer) subscribed(group string) bool {
 	return true
 }
 
-// noResponders is the status with which a server says that a subject has no subscriber.
+// noResponders is the status of the server's reply if a subject has no subscriber.
 const noResponders = "503"
 
 // publish publishes one message.
@@ -119,7 +119,7 @@ func (a *Announcer) publish(ctx context.Context, group string, changes []engine.
 		return
 	}
 	if err := a.nc.Publish(wire.RunSubject(group), wire.EncodeRunChanges(runs)); err != nil {
-		a.log.Debug("cannot publish state changes", "group", group, "runs", len(runs), "err", err)
+		a.log.Debug("cannot publish state changes, dropping them", "group", group, "runs", len(runs), "err", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func byGroup(changes []engine.Change) map[string][]engine.Change {
 	return out
 }
 
-// subscribers remembers which groups had a subscriber recently.
+// subscribers records which groups had a subscriber recently.
 type subscribers struct {
 	mu sync.Mutex
 	at map[string]time.Time
@@ -150,7 +150,7 @@ func (s *subscribers) known(group string, now time.Time) bool {
 	return ok && now.Sub(at) < subscribedFor
 }
 
-// note remembers that a group has a subscriber, and forgets old entries.
+// note records that a group has a subscriber, and removes old entries.
 func (s *subscribers) note(group string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,14 +22,14 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Store is what the assigner needs from Postgres.
+// Store defines the database operations that the assigner needs.
 type Store interface {
 	WaitingKeys(ctx context.Context) ([]engine.WaitingKey, error)
 	WaitingCounts(ctx context.Context) (map[explain.Code]int, error)
 	AssignWaiting(ctx context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) (bound []engine.LiveRun, others engine.Unassigned, err error)
 }
 
-// Config is what an assigner works with. All fields but Registry are required.
+// Config holds the dependencies of an Assigner. All fields but Registry are required.
 type Config struct {
 	Store    Store
 	Peers    *peer.Peers
@@ -87,7 +87,7 @@ func (a *Assigner) assignLoop(ctx context.Context) {
 	}
 }
 
-// assignAll looks at all kinds of waiting runs. Early says that the instances of some job have to be asked again soon.
+// assignAll assigns waiting runs of all kinds. early reports whether the instances of some job have to be asked again soon.
 func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 	keys, err := a.Store.WaitingKeys(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 	}
 	a.Waiting.Set(keys)
 	a.Firer.ForgetAsked()
-	var errs []error // errors of single kinds; the other kinds are assigned nevertheless
+	var errs []error // errors of single kinds, which do not stop the other kinds
 	for _, k := range keys {
 		if k.Apart != 0 {
 			early = a.Firer.AskAgain(ctx, k) || early
@@ -113,11 +113,11 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 	return early, errors.Join(errs...)
 }
 
-// extra is how many more runs are looked at than there is room for. Some of them may not run now, for example because their
-// instance runs another run of their job, and must not keep the others from the room.
+// extra is the number of runs that are read in addition to the free slots. Some runs cannot start now, for example because an
+// instance already runs their job. The additional runs can then use the free slots.
 const extra = 100
 
-// assign binds and offers waiting runs of one kind while there is room. More says that another call may bind more.
+// assign binds and offers waiting runs of one kind while slots are free. more reports whether another call may bind more runs.
 func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, err error) {
 	r := a.Firer.NewRouting()
 	r.Waited()
@@ -161,7 +161,7 @@ func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, 
 		a.Firer.Unassigned(ctx, others)
 		if len(uncounted) == 0 {
 			if looked+len(others.Expand) < limit {
-				a.Waiting.Remove(k) // all of them were looked at, so that new runs need not queue behind them
+				a.Waiting.Remove(k) // every run of this kind was considered, so new runs need not queue behind them
 			}
 			break
 		}
@@ -186,7 +186,7 @@ func (a *Assigner) endLostShards(ctx context.Context, k engine.WaitingKey, candi
 	if _, alive := a.Roster.Boot(k.Group, k.Pin); alive {
 		return // the instance drains, or will register the handler soon
 	}
-	// The roster drops an instance that did not answer once. The lease is the better evidence.
+	// The roster drops an instance after one request without an answer. The lease is more reliable.
 	if lease, err := a.Peers.ReadLease(ctx, k.Group, k.Pin); err != nil || lease.BootID != "" {
 		return
 	}
@@ -210,7 +210,7 @@ func (a *Assigner) endLostShards(ctx context.Context, k engine.WaitingKey, candi
 
 const countPeriod = 2 * time.Second
 
-// countLoop keeps the metric of waiting runs.
+// countLoop updates the metric of waiting runs.
 func (a *Assigner) countLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, countPeriod) {
 		counts, err := a.Store.WaitingCounts(ctx)

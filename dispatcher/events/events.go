@@ -83,7 +83,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// measure reads the number of messages in the stream. If NATS is unavailable, the last number stays.
+// measure updates the metric of messages in the stream. If NATS is unavailable, the metric keeps its last value.
 func (c *Consumer) measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lagPeriod)
 	defer cancel()
@@ -134,7 +134,7 @@ func (c *Consumer) accept(ctx context.Context, batch []received) error {
 	case err == nil:
 		for _, r := range batch {
 			if err := r.msg.Ack(); err != nil {
-				c.Log.DebugContext(ctx, "cannot acknowledge an event; its next delivery changes nothing", "err", err)
+				c.Log.DebugContext(ctx, "cannot acknowledge an event, its redelivery changes nothing", "err", err)
 			}
 		}
 	case len(batch) > 1 && errors.Is(err, context.DeadlineExceeded):
@@ -197,7 +197,7 @@ func (c *Consumer) setAside(ctx context.Context, m jetstream.Msg, reason error) 
 		done = func() error { return m.NakWithDelay(comeAgain) }
 	}
 	if err := done(); err != nil {
-		c.Log.DebugContext(ctx, "cannot acknowledge an event that was set aside; it is set aside again", "err", err)
+		c.Log.DebugContext(ctx, "cannot acknowledge an event that was set aside, it is set aside again", "err", err)
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 // asking is the state of a job whose instances are asked.
 type asking struct {
 	underWay bool
-	again    bool // a run arrived meanwhile; the instances may have been asked too early for it
+	again    bool // a run arrived during the round, so the instances have to be asked again
 	last     time.Time
 }
 
@@ -59,8 +59,8 @@ func (f *Firer) ask(ctx context.Context, k engine.WaitingKey) {
 	}
 }
 
-// AskAgain has the instances of a job asked for runs that have waited. If the last round is too recent, it does nothing and
-// returns true.
+// AskAgain starts a round that asks the instances of a job on behalf of waiting runs. If the last round is too recent, AskAgain
+// does nothing and returns true.
 func (f *Firer) AskAgain(ctx context.Context, k engine.WaitingKey) (early bool) {
 	f.mu.Lock()
 	a := f.asking[k]
@@ -119,7 +119,7 @@ func (f *Firer) askFor(ctx context.Context, k engine.WaitingKey, a *asking) {
 }
 
 // assignAsked asks the instances of one job, and binds and offers its waiting runs according to the answers. It returns the
-// number of bound runs, and the runs to look at again when they are due.
+// number of bound runs, and the runs that have to be assigned again when they are due.
 func (f *Firer) assignAsked(ctx context.Context, k engine.WaitingKey) (int, []engine.Due, error) {
 	if !f.Peers.Connected() {
 		return 0, nil, nil
@@ -192,7 +192,7 @@ func (f *Firer) ping(ctx context.Context, k engine.WaitingKey, c *route.Candidat
 	f.pings.WithLabelValues("fit").Inc()
 	f.Roster.Load(k.Group, c.Instance, c.BootID, reply.Load)
 	if reply.JobRuns == nil {
-		return route.Heard{JobRuns: max(reply.Load.Running, 0)}, true // the instance does not count by job
+		return route.Heard{JobRuns: max(reply.Load.Running, 0)}, true // the instance does not report JobRuns
 	}
 	return route.Heard{JobRuns: max(*reply.JobRuns, 0)}, true
 }

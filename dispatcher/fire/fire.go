@@ -27,7 +27,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Store is what the firer needs from Postgres.
+// Store defines the database operations that the firer needs.
 type Store interface {
 	Now() time.Time // the database's clock
 	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
@@ -39,7 +39,7 @@ type Store interface {
 	LongWaiting(ctx context.Context, d time.Duration) ([]engine.WaitingKey, error)
 }
 
-// Config is what a firer works with. All fields but Registry are required.
+// Config holds the dependencies of a Firer. All fields but Registry are required.
 type Config struct {
 	Store     Store
 	Peers     *peer.Peers
@@ -73,13 +73,13 @@ func New(cfg Config) *Firer {
 	return f
 }
 
-// longWait is how long a waiting run must have been due before new runs queue behind it in a process that has no assigner. It is
-// longer than an assigner needs to bind a run that could have been bound at once. Otherwise a run that queued only because of
-// this rule would make later runs queue too.
+// In a process without an assigner, new runs queue behind waiting runs that have been due for longWait. longWait is longer than an
+// assigner needs to bind a run for which a slot is free. Otherwise a run that queued only because of this rule would make later
+// runs queue too.
 const longWait = 3 * waiting.Poll
 
-// Run updates the set Waiting from Postgres until ctx ends. A process that fires runs but has no assigner needs it, so that its
-// runs do not overtake runs that wait for a free slot.
+// Run updates the set Waiting from Postgres until ctx ends. A process that fires runs but has no assigner must call it. Otherwise
+// its runs overtake runs that wait for a free slot.
 func (f *Firer) Run(ctx context.Context) {
 	for lifecycle.Pause(ctx, waiting.Poll) {
 		keys, err := f.Store.LongWaiting(ctx, longWait)
@@ -92,8 +92,8 @@ func (f *Firer) Run(ctx context.Context) {
 }
 
 // Fire routes runs, binds them in one transaction, and offers them as soon as they are bound. It is called shortly before they
-// are due. Runs that have their block slot but are not due yet are returned in later. After an error, nothing is known about
-// the whole batch; firing it again is safe.
+// are due. later has the runs that have their block slot but are not due yet. After an error, any part of the batch may have
+// been fired. It is safe to fire the batch again.
 func (f *Firer) Fire(ctx context.Context, runs []engine.Due) (later []engine.Due, err error) {
 	defs, err := f.Store.Definitions(ctx, runs)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 )
 
 // Routing is the state of one batch of route decisions. It reads the candidates once, and each decision takes the earlier ones
-// into account. It belongs to one goroutine.
+// into account. It is not safe for concurrent use.
 type Routing struct {
 	firer      *Firer
 	candidates map[[2]string][]*route.Candidate
 	beats      offer.Beats                 // of all candidates
-	counters   map[domain.JobID]int64      // of round_robin
-	uses       map[domain.JobID]route.Uses // of the routes by use
-	heard      map[string]route.Heard      // of the one job whose instances were asked
+	counters   map[domain.JobID]int64      // of the route round_robin
+	uses       map[domain.JobID]route.Uses // of least_frequently_used and least_recently_used
+	heard      map[string]route.Heard      // answers of the instances, if the batch is for one job with the route failover or busyover
 	waited     bool                        // see Waited
 	random     *rand.Rand
 }
@@ -35,7 +35,7 @@ func (f *Firer) NewRouting() *Routing {
 	}
 }
 
-// Waited says that the runs of this batch have waited, and that no runs wait before them.
+// Waited marks the runs of this batch as the first ones in their queue, so that they do not queue again.
 func (r *Routing) Waited() { r.waited = true }
 
 // Beats returns the heartbeats of all candidates that were read. The offers of the batch may rely on them.
@@ -81,7 +81,7 @@ func (r *Routing) Count(ctx context.Context, runs []engine.Due, defs engine.Defi
 	return nil
 }
 
-// addTurn adds a run of a job to the turns to take.
+// addTurn adds a run of a job to the turns that Count requests from the store.
 func (r *Routing) addTurn(turns map[domain.JobID]engine.Turns, def *engine.Definition) {
 	t := turns[def.JobID]
 	if t.Runs++; t.Runs == 1 {
@@ -107,7 +107,7 @@ func (r *Routing) Candidates(group, target string) []*route.Candidate {
 	}
 	for _, c := range r.candidates[k] {
 		b := peer.Boot{Group: group, Instance: c.Instance, ID: c.BootID}
-		if beat, known := r.beats[b]; !known || c.Beat < beat { // it was read before, for another target
+		if beat, known := r.beats[b]; !known || c.Beat < beat { // the instance may already be a candidate for another target
 			r.beats[b] = c.Beat
 		}
 	}

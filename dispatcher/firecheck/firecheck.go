@@ -1,22 +1,23 @@
-// Package firecheck continuously looks for unexplained fire times. It is the last reconciler. It finds fire times that a
-// bug or manual SQL has left without a run or a reason.
+// Package firecheck continuously looks for unexplained fire times: fire times that a bug or manual SQL has left without a
+// run or a reason.
 //
 // # Rounds
 //
 // A round checks the fire times that came due between the end of the previous round and a minute ago, job by job. It
 // works page by page and stores its position after each page, so that another dispatcher can continue if one dies. One
-// dispatcher at a time works, with a lease on a row. There is no leader.
+// dispatcher at a time works: it holds a lease in a row of the database.
 //
-// A page has two bounds: the number of its jobs, of which a million may be idle, and the number of fire times that it
-// computes. After a page, the checker pauses nine times as long as the page took, and at least 10 s if the page did not
+// A page is bounded both by its number of jobs, because there may be a million idle jobs, and by the number of fire times
+// that it computes. After a page, the checker pauses nine times as long as the page took, and at least 10 s if the page did not
 // reach the bound of fire times. The pause is never longer than a minute. The fire check therefore uses about a tenth of one
-// connection. With few jobs, a round begins every minute. With very many jobs it takes longer: with a million idle
-// jobs, some hours.
+// connection. With few jobs, a round begins every minute. With a million idle jobs, a round takes some hours.
 //
-// # What it must not race
+// # Races with planning
 //
-// The fire check must not report fires that are only late. A round ends a minute ago, and before the oldest fire time that
-// planning has not decided. If planning has been stuck at a job for 15 minutes, the round continues past that job.
+// The fire check must not report fires that are only late. A round therefore stops at the fire times of a minute ago, and
+// before the oldest fire time that planning has not decided. If planning has been stuck at a job for 15 minutes, the round
+// continues past that job.
+//
 // Before the fire check enters an unexplained fire time into the missed ledger, it checks again under the planning lock of
 // the job (store.LedgerUnexplained).
 package firecheck
@@ -60,9 +61,9 @@ type Config struct {
 
 // The bounds and periods of the fire check.
 const (
-	margin    = time.Minute      // the next round checks later fire times
+	margin    = time.Minute      // a round checks fire times that are at least this old
 	patience  = 15 * time.Minute // maximum wait for planning that is behind
-	furthest  = 24 * time.Hour   // maximum age of a round's start after a long absence of all dispatchers
+	furthest  = 24 * time.Hour   // maximum span of a round; if no dispatcher ran for longer, older fire times are not checked
 	period    = time.Minute      // of rounds with few jobs
 	lease     = 2 * time.Minute
 	pageJobs  = 500

@@ -106,8 +106,8 @@ func (w *world) Unexplained(_ context.Context, since, until time.Time, from fire
 	return found, checked, next, true, nil
 }
 
-// TestRounds verifies that every fire time is checked once, whichever of two dispatchers works and whenever one dies.
-// Lost fire times are entered.
+// TestRounds verifies that two dispatchers together check every fire time once, even if one of them dies. Lost fire times
+// are entered into the ledger.
 func TestRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

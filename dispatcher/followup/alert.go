@@ -47,8 +47,8 @@ type Sender interface {
 
 // AlertState is the part of the engine's store that folds alerts.
 type AlertState interface {
-	// TakeFolded returns the folded alert that is due, or a nil note if there is none. If it is too early, wait is the
-	// remaining time.
+	// TakeFolded returns the folded alert that is due, or a nil note if there is none. If the alert is not due yet, wait is
+	// the remaining time.
 	TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *engine.AlertNote, wait time.Duration, err error)
 }
 

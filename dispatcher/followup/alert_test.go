@@ -120,7 +120,7 @@ func (a *alarm) start(job domain.JobID) engine.LiveRun {
 	return f.next(a.t)
 }
 
-// end ends one run of a job with an outcome. It stores lines of the run's log before or after the end.
+// end ends one run of a job with an outcome and a number of log lines.
 func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) engine.LiveRun {
 	a.t.Helper()
 	r := a.start(job)

@@ -134,7 +134,7 @@ func (w *Workers) Run(ctx context.Context) error {
 // start starts the workers and retries while Postgres is unavailable. It returns false if ctx ended first.
 func (w *Workers) start(ctx context.Context) bool {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		// The end of Start's context would cancel the current jobs. Stop only ends the taking of new ones.
+		// If the context of Start ended, River would cancel the current jobs. Stop only stops the fetching of new jobs.
 		err := w.client.Start(context.WithoutCancel(ctx))
 		if err == nil {
 			return true

@@ -16,8 +16,9 @@ import (
 // DeadLetters moves messages that cannot be processed to the dead-letter stream. Create one with NewDeadLetters. It is safe for
 // concurrent use.
 //
-// A group may have 1,000 dead letters of each kind; the oldest go first. The name of an event is its group. This process stores at
-// most 10 a second of one kind and group, after a burst of 100. The messages beyond that are counted, and nothing else is kept of them.
+// The stream keeps 1,000 dead letters of each kind and group, and deletes the oldest ones first. For an event, the event's name
+// takes the place of the group. For each kind and group, this process stores at most 10 a second, after a burst of 100. It counts
+// and drops further messages.
 type DeadLetters struct {
 	js       jetstream.JetStream
 	now      func() time.Time
@@ -36,7 +37,7 @@ const (
 	warningsBurst     = 5
 )
 
-// NewDeadLetters returns the access to the dead-letter stream. Now is the database's clock. The registry may be nil.
+// NewDeadLetters returns a DeadLetters. now returns the time of the database's clock. The registry may be nil.
 func NewDeadLetters(js jetstream.JetStream, now func() time.Time, log *slog.Logger, registry prometheus.Registerer) *DeadLetters {
 	d := &DeadLetters{
 		js: js, now: now, log: log, limits: newLimits(lettersPerSecond, lettersBurst), warnings: newLimits(warningsPerSecond, warningsBurst),
@@ -54,8 +55,8 @@ func NewDeadLetters(js jetstream.JetStream, now func() time.Time, log *slog.Logg
 }
 
 // The maximum sizes of the parts of a dead letter, in bytes. The dead letter has to fit into a message, in which base64 makes
-// the data a third larger. An event is kept as a whole, so that it can be replayed. Of other messages, the beginning shows the
-// fault.
+// the data a third larger. An event is stored completely, so that it can be replayed. Other messages are cut off, because their
+// beginning is enough to find the fault.
 const (
 	eventData     = 600 << 10
 	letterData    = 16 << 10
@@ -63,7 +64,7 @@ const (
 	letterHeaders = 16 << 10
 )
 
-// DeadLetter moves a message to the stream, with the reason. If that fails, the message is lost, and the log says so.
+// DeadLetter moves a message to the stream, with the reason. If that fails, the message is lost, and DeadLetter logs a warning.
 func (d *DeadLetters) DeadLetter(ctx context.Context, kind, subject string, data []byte, reason error) {
 	if err := d.SetAside(ctx, kind, wire.DeadLetter{Subject: subject, Data: data}, reason); err != nil {
 		d.warn(ctx, "cannot store a dead letter, the message is lost", kind, subject, err.Error())
@@ -75,7 +76,7 @@ func (d *DeadLetters) SetAside(ctx context.Context, kind string, letter wire.Dea
 	return d.setAside(ctx, kind, letter, reason)
 }
 
-// SetAsideOnce is SetAside for a message that several processes see. JetStream stores the first dead letter with the id.
+// SetAsideOnce is SetAside for a message that several processes receive. JetStream stores the first dead letter with the id.
 func (d *DeadLetters) SetAsideOnce(ctx context.Context, id, kind string, letter wire.DeadLetter, reason error) error {
 	return d.setAside(ctx, kind, letter, reason, jetstream.WithMsgID(id))
 }
@@ -117,7 +118,7 @@ func (d *DeadLetters) setAside(ctx context.Context, kind string, letter wire.Dea
 	return nil
 }
 
-// warn logs a warning, but not for each of many messages of the same kind and group. The count includes those without a warning.
+// warn logs a warning. It limits the rate of warnings per kind and group; the count includes the messages without a warning.
 func (d *DeadLetters) warn(ctx context.Context, failure, kind, subject, why string) {
 	group := groupOf(kind, nameOf(kind, subject))
 	if allowed, skipped := d.warnings.allow(failure + " " + kind + " " + group); allowed {
@@ -125,7 +126,7 @@ func (d *DeadLetters) warn(ctx context.Context, failure, kind, subject, why stri
 	}
 }
 
-// groupOf returns the group for metrics and logs. Events have none, and a sender can use any number of names.
+// groupOf returns the group for metrics and logs. It returns none for events, because a sender can use any number of event names.
 func groupOf(kind, name string) string {
 	if kind == "event" {
 		return ""

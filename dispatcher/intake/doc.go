@@ -9,18 +9,18 @@
 //
 // # Guarantees of a Fair
 //
-//   - A message of one group waits at most for the batches in progress, and then for one message or 64 KiB of each group that has
-//     messages, whatever the other groups have sent. If the message is larger than 64 KiB, it needs one such round per 64 KiB.
-//   - A message is acknowledged after it was handled, or after it was stored elsewhere. The only exception is a group that exceeds
-//     its share of all bounds, and there the message was counted.
+//   - The first message of a group waits at most for the batches in progress, and then for one message or 64 KiB of each other
+//     group, however many messages those groups have. A message larger than 64 KiB waits for one such round per 64 KiB.
+//   - A message is acknowledged after it was handled, or after it was stored elsewhere. The only exceptions are messages of a group
+//     that exceeds its share of all bounds: they are counted and acknowledged.
 //   - Within a group, messages are handled in the order of arrival, except for redeliveries and messages that exceeded the share.
 //
 // # How it works
 //
 // A fetcher takes messages as fast as JetStream delivers them. It does not decode them, and appends each to the queue of its
 // group. Workers take batches from the queues by deficit round robin: each visit to a queue adds 64 KiB to the group's credit, and
-// takes messages as long as the credit lasts. A message costs its size and 4 KiB, which stand for the work that does not depend on
-// its size. A batch has at most 1 MiB, unless its only message is larger, and a maximum number of messages.
+// takes messages as long as the credit lasts. A message costs its size plus 4 KiB. The constant represents the work that does not
+// depend on the size. A batch has at most 1 MiB, unless its only message is larger, and a maximum number of messages.
 //
 // # Bounds
 //
@@ -28,21 +28,22 @@
 //	           full, the newest messages of the largest group make room.
 //	excess     messages beyond these bounds wait in a second set of queues, 8 MiB for each group and 32 MiB in all, until Excess
 //	           has stored them elsewhere.
-//	beyond     Shed gets them. It decides what an acknowledged message without an effect means, and counts.
+//	beyond     Shed is called with each further message. It counts and acknowledges the message, which is not handled.
 //
-// The bounds also hold for the messages that are being handled.
+// Messages that are being handled count in the bounds too.
 //
 // If handling fails because Postgres is unavailable, nothing can be settled. Then a full queue stops the fetcher, and the messages
 // stay in the stream.
 //
 // # Where the truth is stored
 //
-// In the stream. A message in a queue is not acknowledged. The Fair extends its acknowledgement time as long as the message waits.
+// The stream stores the truth. A message in a queue is not acknowledged. The Fair extends its acknowledgement time as long as the
+// message waits.
 //
 // # Crash, delay, duplicate
 //
 //	crash                       JetStream delivers the messages of the process again, after AckWait
-//	orderly end                 the queues are processed for some seconds; the rest is handed back and delivered again at once
+//	shutdown                    the queues are processed for some seconds; the rest is handed back and delivered again at once
 //	frozen for over AckWait     JetStream delivers the messages again, to any dispatcher; handling a message twice does no harm
 //	redelivery of a held one    the new delivery replaces the older one; the message is handled once
 //	NATS is unavailable         the queues are processed; lost acknowledgements cause redeliveries

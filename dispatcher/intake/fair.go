@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// FairConfig is what a Fair works with. All fields but Bounds, Read and Registry are required.
+// FairConfig holds the dependencies and settings of a Fair. All fields but Bounds, Read and Registry are required.
 type FairConfig struct {
 	JetStream jetstream.JetStream
 	Log       *slog.Logger
@@ -55,7 +55,7 @@ type Fair struct {
 	queues  *queues
 	excess  *queues
 	away    bool   // Postgres is unavailable
-	behind  uint64 // messages of all groups that were not delivered yet when the last one was
+	behind  uint64 // undelivered messages of all groups, as of the last delivery
 	endedAt time.Time
 }
 
@@ -78,10 +78,11 @@ const (
 	drainTime   = 5 * time.Second // how long queued messages are handled after the context has ended
 	extendTick  = time.Second
 	extendAfter = AckWait / 2
-	againAfter  = time.Second // when a message is delivered again for which there was no room
+	againAfter  = time.Second // delay before the redelivery of a message for which there was no room
 )
 
-// Run takes and handles messages until ctx ends. Then it handles what it holds for some seconds, and hands back the rest.
+// Run takes and handles messages until ctx ends. It then continues for at most drainTime with the queued messages, and hands the
+// rest back to JetStream.
 func (f *Fair) Run(ctx context.Context) {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -121,8 +122,8 @@ func (f *Fair) fetchLoop(ctx context.Context) {
 // fetch fetches messages until ctx ends or the consumer cannot be read.
 func (f *Fair) fetch(ctx context.Context) error {
 	cons, err := f.cfg.JetStream.CreateOrUpdateConsumer(ctx, f.cfg.Stream, jetstream.ConsumerConfig{
-		// A bound on the messages that are not acknowledged would hold for all groups together, so that the messages that one
-		// group has waiting would stop the delivery for all.
+		// There is no MaxAckPending, because it would apply to all groups together: the waiting messages of one group could stop
+		// the delivery for all groups.
 		Durable: f.cfg.Durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, MaxAckPending: -1,
 	})
 	if err != nil {
@@ -185,10 +186,11 @@ func message(msg jetstream.Msg) (*Message, error) {
 	}, nil
 }
 
-// headerBytes is about what a header costs in memory, in addition to its text.
+// headerBytes is the approximate memory that a header needs in addition to its text.
 const headerBytes = 128
 
-// sizeOf returns what a message costs in memory. Nothing here uses headers, but an executor may send many.
+// sizeOf returns the approximate memory that a message needs. It includes headers. Belfry does not use them here, but an executor
+// may send many.
 func sizeOf(msg jetstream.Msg) int {
 	size := len(msg.Data())
 	for name, values := range msg.Headers() {
@@ -207,8 +209,8 @@ func (f *Fair) mustWait(m *Message) bool {
 	return f.away && f.queues.held[m.id] == nil && (!f.queues.fits(m) || f.queues.full(m))
 }
 
-// put puts a message into its queue. If the process is full, messages of the group that holds most make room, and are returned. It
-// reports false if the group of the message exceeds its share.
+// put puts a message into its queue. If the process is full, it removes and returns messages of the group that holds most. ok is
+// false if the group of the message exceeds its share.
 func (f *Fair) put(m *Message) (evicted []*Message, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,7 +266,8 @@ func (f *Fair) Add(msg jetstream.Msg) {
 	}
 }
 
-// HasRoom reports whether a group uses less than half of its bound. Other groups do not count, because their messages make room.
+// HasRoom reports whether a group uses less than half of its bound. It ignores the total of all groups, because messages of larger
+// groups are removed to make room.
 func (f *Fair) HasRoom(group string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -308,8 +311,8 @@ func (f *Fair) finish(q *queues, batch []*Message) {
 	notify(f.room)
 }
 
-// gather waits for messages and returns a batch. It collects further messages for gatherTime. Without a batch, none will follow.
-// One worker gathers at a time, so that the batches are large.
+// gather waits for a message, collects further messages for gatherTime, and returns them as a batch. It returns nil if no messages
+// will follow. One worker gathers at a time, so that the batches are large.
 func (f *Fair) gather() []*Message {
 	f.turn <- struct{}{}
 	defer func() { <-f.turn }()
@@ -324,7 +327,7 @@ func (f *Fair) gather() []*Message {
 		timer := time.NewTimer(gatherTime)
 		for full := false; !full; {
 			select {
-			case <-f.ready: // it may be the signal of the first message
+			case <-f.ready: // possibly the signal for the first message
 				waiting, _ = f.state(f.queues)
 				full = waiting >= f.cfg.Limit
 			case <-timer.C:
@@ -347,14 +350,14 @@ func (f *Fair) gather() []*Message {
 	return batch
 }
 
-// state returns how many messages wait, and whether no further ones will come.
+// state returns how many messages wait. over reports whether no further messages will come.
 func (f *Fair) state(q *queues) (waiting int, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return q.waiting, !f.endedAt.IsZero()
 }
 
-// overdue reports whether the time after the end of the context is over. The caller holds the lock.
+// overdue reports whether drainTime has passed since the end of the context. The caller holds the lock.
 func (f *Fair) overdue() bool { return !f.endedAt.IsZero() && time.Since(f.endedAt) > drainTime }
 
 // excessLoop stores messages elsewhere until none are left, or until drainTime after the last was fetched.
@@ -408,7 +411,7 @@ const excessTime = time.Second
 // excessLimit is the maximum number of messages that Excess gets at once.
 const excessLimit = 1000
 
-// extendLoop extends the acknowledgement time of the messages that wait here for long.
+// extendLoop extends the acknowledgement time of messages that wait for long.
 func (f *Fair) extendLoop(ctx context.Context) {
 	for pause(ctx, extendTick) {
 		for _, m := range f.due(time.Now()) {
@@ -433,7 +436,7 @@ func (f *Fair) due(now time.Time) []jetstream.Msg {
 	return out
 }
 
-// handBack returns the messages that are left to JetStream, which delivers them to another dispatcher.
+// handBack hands the remaining messages back to JetStream, which delivers them to another dispatcher.
 func (f *Fair) handBack() {
 	f.mu.Lock()
 	var left []*Message
@@ -449,7 +452,7 @@ func (f *Fair) handBack() {
 	}
 }
 
-// heldBytes returns the size of the messages that each group has here.
+// heldBytes returns the size of the held messages by group.
 func (f *Fair) heldBytes() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

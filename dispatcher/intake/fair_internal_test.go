@@ -146,7 +146,8 @@ func TestHeldMessages(t *testing.T) {
 	})
 }
 
-// Beyond a group's bound its messages go to the excess, and beyond that they are shed. Other groups are not affected.
+// Messages beyond a group's bound go to the excess, and messages beyond the bound of the excess are shed. Other groups are not
+// affected.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBench(Bounds{GroupBytes: 3 << 20, TotalBytes: 5 << 20})
@@ -161,7 +162,7 @@ func TestBounds(t *testing.T) {
 		if f.queues.bytes != 5*mib || f.excess.bytes != excessGroup || len(f.shed) != 2 || !strings.HasPrefix(f.shed[0], "a/") {
 			t.Fatalf("%d bytes are held, %d in excess, shed %v", f.queues.bytes, f.excess.bytes, f.shed)
 		}
-		// The process is full, so the newest message of the largest group makes room. The excess has no room for it.
+		// The process is full, so the newest message of the largest group is removed. The excess has no room for it.
 		f.send(t.Context(), "b", mib)
 		synctest.Wait()
 		if len(f.shed) != 3 || f.shed[2] != "a/3/1" || f.queues.bytesOf("a") != 2*mib || f.queues.bytesOf("b") != 2*mib {
@@ -195,7 +196,7 @@ func TestSmallMessagesCount(t *testing.T) {
 	})
 }
 
-// Headers take memory too, each of them more than its text.
+// Headers use memory too, each one more than its text.
 func TestHeadersCount(t *testing.T) {
 	m := &fake{group: "a", headers: nats.Header{}}
 	for i := range 100 {
@@ -244,7 +245,7 @@ func TestAway(t *testing.T) {
 	})
 }
 
-// Messages from elsewhere get room only if there is some.
+// Add accepts a message only if there is room for it.
 func TestAdd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBench(Bounds{GroupBytes: 2 * leastLen})
@@ -262,7 +263,7 @@ func TestAdd(t *testing.T) {
 		if one.answers.naks+two.answers.naks != 0 || three.answers.naks != 1 || f.queues.waiting != 2 {
 			t.Errorf("%d wait", f.queues.waiting)
 		}
-		// If the process is full, the group that holds most makes room.
+		// If the process is full, a message of the largest group is removed.
 		f = newBench(Bounds{TotalBytes: 2 * leastLen})
 		for n := range uint64(2) {
 			f.Add(&fake{group: "b", sequence: 10 + n, answers: &answers{}})
@@ -302,7 +303,7 @@ func TestHandsBack(t *testing.T) {
 		if len(f.handled) == 0 || naks == 0 || len(f.handled)+naks != 100 || f.queues.bytes != 0 || len(f.queues.held)+len(f.queues.groups) != 0 {
 			t.Errorf("%d were handled, %d handed back", len(f.handled), naks)
 		}
-		for len(f.handled) < 20 { // lets the goroutine with the gate end
+		for len(f.handled) < 20 { // unblocks the handlers that wait for the gate
 			select {
 			case <-f.gate:
 				f.handled = append(f.handled, "")
@@ -333,7 +334,7 @@ func (p *publisher) Publish(_ context.Context, subject string, data []byte, _ ..
 	return &jetstream.PubAck{}, nil
 }
 
-// Dead letters of one group are limited in rate. Those beyond are counted, with the name of the group, and not warned about.
+// The rate of dead letters per group is limited. Further ones are counted by group, without a warning for each.
 func TestDeadLetterRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		js, registry, warnings := &publisher{}, prometheus.NewRegistry(), &counter{}

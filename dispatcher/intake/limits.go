@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// limits bounds how often something happens for each key. It is safe for concurrent use.
+// limits limits the rate of events for each key. It is safe for concurrent use.
 type limits struct {
 	rate  rate.Limit
 	burst int
@@ -22,7 +22,7 @@ type limit struct {
 	skipped int // since the last time that allow returned true
 }
 
-// limitedKeys bounds the keys that are remembered.
+// limitedKeys is the maximum number of keys in memory.
 const limitedKeys = 10_000
 
 func newLimits(perSecond float64, burst int) *limits {
@@ -33,7 +33,8 @@ func newLimits(perSecond float64, burst int) *limits {
 	return &limits{rate: rate.Limit(perSecond), burst: burst, keys: keys}
 }
 
-// allow reports whether it may happen now, and how often it was not allowed since the last time that it was.
+// allow reports whether another event of the key is allowed now. skipped is the number of events that were refused since the last
+// allowed one.
 func (l *limits) allow(key string) (ok bool, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,7 +2,7 @@ package intake
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Outcome says what became of a message that exceeded its group's share.
+// Outcome is the treatment of a message that exceeded its group's share.
 type Outcome string
 
 // The outcomes.
@@ -13,7 +13,7 @@ const (
 	OverQuota  Outcome = "over_quota"  // log lines were dropped, because the group has used up its quota of the day
 )
 
-// metrics are the metrics of a Fair. Their label group has one value for each group of which messages were held.
+// metrics are the metrics of a Fair. The label group has one value for each group whose messages were held.
 type metrics struct {
 	excess *prometheus.CounterVec
 	held   func() map[string]int
@@ -46,7 +46,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Count counts messages of a group that exceeded its share, and warns now and then.
+// Count counts messages of a group that exceeded its share, and logs a warning at a limited rate.
 func (f *Fair) Count(group string, outcome Outcome, messages int) {
 	f.metrics.excess.WithLabelValues(group, string(outcome)).Add(float64(messages))
 	if ok, _ := f.warned.allow(group + " " + string(outcome)); ok {

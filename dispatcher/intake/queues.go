@@ -12,10 +12,10 @@ type Message struct {
 	Group string
 
 	id      messageID
-	size    int       // what it counts in the bounds
+	size    int       // counted in the bounds
 	touched time.Time // when it was delivered, or when its acknowledgement time was last extended
 	taken   bool      // a worker has it
-	behind  uint64    // messages of all groups that were not delivered yet
+	behind  uint64    // undelivered messages of all groups when this one was delivered
 }
 
 // messageID identifies a message. Sequences start again after the storage was wiped, so the time of storage is a part of it.
@@ -51,9 +51,9 @@ func (b Bounds) withDefaults() Bounds {
 
 // Constants of the deficit round robin.
 const (
-	share    = 64 << 10 // what a visit adds to a group's credit
-	baseCost = 4 << 10  // the cost of a message without its size
-	leastLen = 512      // what a message counts at least in the bounds: its handle in memory
+	share    = 64 << 10 // added to a group's credit by each visit
+	baseCost = 4 << 10  // the cost of each message in addition to its size
+	leastLen = 512      // the minimum size of a message in the bounds: its structs in memory
 	maxBatch = 1 << 20  // the size of a batch, unless its only message is larger
 )
 
@@ -61,9 +61,9 @@ const (
 // concurrent use.
 type queues struct {
 	bounds  Bounds
-	quantum int               // what a visit adds to a group's credit
-	groups  map[string]*queue // only those that hold messages
-	active  []*queue          // those with waiting messages, in the order of the next visits
+	quantum int               // added to a group's credit by each visit
+	groups  map[string]*queue // only groups with held messages
+	active  []*queue          // groups with waiting messages, in the order of the next visits
 	held    map[messageID]*Message
 	bytes   int // of all held messages
 	waiting int // messages that no worker has
@@ -201,7 +201,7 @@ func (q *queues) take(limit int, one bool) []*Message {
 	return batch
 }
 
-// release forgets messages.
+// release removes the messages of a batch from held.
 func (q *queues) release(batch []*Message) {
 	for _, m := range batch {
 		q.forget(m)

@@ -73,7 +73,7 @@ func TestTakeInTurns(t *testing.T) {
 	}
 }
 
-// A message of a group waits at most for one batch of each other group, whatever they hold.
+// A message of a group waits at most for one batch of each other group, however much they hold.
 func TestNoGroupWaitsForLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newQueues(Bounds{}.withDefaults(), share)
@@ -100,7 +100,7 @@ func TestNoGroupWaitsForLong(t *testing.T) {
 	})
 }
 
-// Groups that always have messages get equal shares, but for a quantum and a message.
+// Groups that always have messages get equal shares. The difference is at most one quantum and one message.
 func TestEqualShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newQueues(Bounds{}.withDefaults(), share)
@@ -140,7 +140,7 @@ func TestEqualShares(t *testing.T) {
 	})
 }
 
-// The queues count exactly what they hold, in each order of calls.
+// The counters of the queues match their content for any sequence of calls.
 func TestQueuesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newQueues(Bounds{GroupBytes: 5000, TotalBytes: 10_000}, share)

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Store is what the killer needs from Postgres.
+// Store defines the database operations that the killer needs.
 type Store interface {
 	Now() time.Time // the database's clock
 	RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (engine.KillResult, error)

@@ -12,19 +12,19 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// drop replaces the lines of messages by lines that say how many were dropped, because their group exceeds its share.
+// drop replaces the lines of messages, because their group exceeds its share. Each replacement gives the number of dropped lines.
 func (c *Consumer) drop(ctx context.Context, msgs []*intake.Message) {
 	c.fair.Count(msgs[0].Group, intake.Dropped, len(msgs))
 	c.process(ctx, msgs, func(all []runLines) []engine.LogChunk { return c.marked(all, "log share") })
 }
 
-// shed drops the lines of a message without a trace in the log, because there is no room to note it.
+// shed drops the lines of a message without a replacement in the log, because there is no room for one.
 func (c *Consumer) shed(m *intake.Message) {
 	c.fair.Count(m.Group, intake.Dropped, 1)
-	_ = m.Ack() // if this fails, the message comes again
+	_ = m.Ack() // if this fails, the message is delivered again
 }
 
-// maxMarked is how many lines one line replaces at most. A reader of logs relies on it that no chunk spans more.
+// maxMarked is the maximum number of lines that one line replaces. The code that reads logs relies on this maximum span of a chunk.
 const maxMarked = 10 * wire.MaxLogLines
 
 // marked returns chunks with one line, which names the exceeded limit, for consecutive lines of an attempt. A chunk spans the numbers of the lines that it

@@ -3,8 +3,8 @@
 // ended, because its last lines may arrive after its result.
 //
 // Each group has a share of a dispatcher's memory and time (package intake). Executors do not send lines again, so lines
-// beyond the share are lost. A line in the run's log says how many, and has their numbers, so that the log stays
-// consecutive. If a group sends so much that not even this can be noted, the lines are missing without a trace in the log.
+// beyond the share are lost. One line replaces them in the run's log. It gives their number, and its chunk spans their line
+// numbers, so that the log has no gap. If a group sends even more, lines are dropped without a replacement.
 // Lines of a group that has used up its quota of log bytes are replaced in the same way until the next day (UTC).
 package logs
 
@@ -42,7 +42,7 @@ type Encode func([]domain.LogLine) []byte
 // DeadLetter stores a message that cannot be processed.
 type DeadLetter func(ctx context.Context, kind, subject string, data []byte, reason error)
 
-// Config is what a Consumer works with. All fields but Registry and Bounds are required.
+// Config holds the dependencies of a Consumer. All fields but Registry and Bounds are required.
 type Config struct {
 	JetStream  jetstream.JetStream
 	Store      Store
@@ -88,10 +88,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// quotaPeriod is how late a dispatcher can learn that a group has used up its quota.
+// quotaPeriod is the time between two readings of the groups that have used up their quota.
 const quotaPeriod = 5 * time.Second
 
-// quotaLoop learns which groups are beyond their quota of log bytes. While Postgres is unavailable, the last answer holds.
+// quotaLoop reads which groups are beyond their quota of log bytes. While Postgres is unavailable, the last list applies.
 func (c *Consumer) quotaLoop(ctx context.Context) {
 	for {
 		groups, err := c.Store.GroupsOverLogLimit(ctx)
@@ -99,7 +99,7 @@ func (c *Consumer) quotaLoop(ctx context.Context) {
 		case err == nil:
 			c.over.Store(&groups)
 		case ctx.Err() == nil:
-			c.Log.DebugContext(ctx, "cannot read the quotas of log bytes, the last answer holds", "err", err)
+			c.Log.DebugContext(ctx, "cannot read the quotas of log bytes, keeping the last known ones", "err", err)
 		}
 		if !lifecycle.Pause(ctx, quotaPeriod) {
 			return
@@ -180,7 +180,7 @@ func (c *Consumer) processOnce(ctx context.Context, msgs []*intake.Message, chun
 	return bad, c.Store.StoreLogs(ctx, chunks(lines))
 }
 
-// runLines is the lines of a valid message.
+// runLines holds the lines of a valid message.
 type runLines struct {
 	run   domain.RunID
 	group string
@@ -190,7 +190,7 @@ type runLines struct {
 // toChunks returns the chunks that are stored for the lines of messages.
 type toChunks func([]runLines) []engine.LogChunk
 
-// allowed returns chunks with the lines of groups within their quota, and marks in place of the other lines.
+// allowed returns chunks with the lines of groups within their quota. It replaces the other lines as marked does.
 func (c *Consumer) allowed(all []runLines) []engine.LogChunk {
 	over := c.over.Load()
 	if over == nil || len(*over) == 0 {
@@ -208,7 +208,7 @@ func (c *Consumer) allowed(all []runLines) []engine.LogChunk {
 	return append(c.whole(within), c.marked(beyond, "log quota of the day")...)
 }
 
-// whole returns chunks with all lines.
+// whole returns chunks that contain all lines.
 func (c *Consumer) whole(all []runLines) []engine.LogChunk {
 	chunks := make([]engine.LogChunk, len(all))
 	for i, l := range all {

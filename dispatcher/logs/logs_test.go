@@ -370,7 +370,7 @@ func (b *bench) metric(name, group string) float64 {
 	return sum
 }
 
-// Lines beyond a group's share are replaced by a line that says how many. The log has no gap.
+// Lines beyond a group's share are replaced by a line with their number. The log has no gap.
 func TestShareOfLines(t *testing.T) {
 	b := newBench(t)
 	b.room = intake.Bounds{GroupBytes: 1} // one message
@@ -406,14 +406,14 @@ func TestShareOfLines(t *testing.T) {
 	if l := b.dead(); len(l) != 1 {
 		t.Errorf("dead letters %v", l)
 	}
-	// A reader waits at a gap for some seconds, so it would end before the last line if there was one.
+	// If the log had a gap, the page would end before it, because a reader waits for missing lines.
 	page, err := view.New(b.pg.Pool()).Log(t.Context(), b.run, 1, 100, view.LogFilter{})
 	if err != nil || page.Next != 9 || page.Lines[len(page.Lines)-1].Text != "eight" {
 		t.Errorf("the page is %+v, %v", page, err)
 	}
 }
 
-// Lines beyond the quota of the day are replaced by a line that says how many. Other groups are not affected.
+// Lines beyond the quota of the day are replaced by a line with their number. Other groups are not affected.
 func TestQuotaOfLines(t *testing.T) {
 	b := newBench(t)
 	other := b.runOf("h")

@@ -11,21 +11,21 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Offers go out on one of two lanes. On the fast lane, the caller of Send sends them. On the slow lane, a bounded pool of
-// workers does. The slow lane is for runs whose instances are asked first, and for jobs whose offers were answered late more
+// Offers are sent on one of two lanes. On the fast lane, the caller of Send sends them. On the slow lane, a bounded pool of
+// workers sends them. The slow lane is for runs whose instances are asked first, and for jobs whose offers were answered late more
 // than maxLate times in the current minute.
 const (
-	slowWorkers = 16  // concurrent work of the slow lane
-	slowQueue   = 256 // work that runs or waits; beyond it, work is left to the reconcilers
+	slowWorkers = 16  // concurrent functions on the slow lane
+	slowQueue   = 256 // running or waiting functions; if the queue is full, the reconcilers do the work
 	slowOffers  = 256 // messages of the slow lane without an answer
 	lateAfter   = 500 * time.Millisecond
 	maxLate     = 10
 )
 
-// SlowTimeout bounds one piece of work on the slow lane.
+// SlowTimeout is the timeout of one function on the slow lane.
 const SlowTimeout = 10 * time.Second
 
-// lane bounds the messages of offers without an answer.
+// lane limits the number of offer messages without an answer.
 type lane struct {
 	inFlight chan struct{}
 	waits    bool // begin waits for a place; otherwise it reports that there is none
@@ -89,7 +89,7 @@ type lateness struct {
 	slow   int // jobs that were late more than maxLate times
 }
 
-// maxLateJobs bounds the jobs that are counted.
+// maxLateJobs is the maximum number of jobs that are counted.
 const maxLateJobs = 10_000
 
 // note counts a late answer for each of the runs.

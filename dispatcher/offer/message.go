@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Limits of one message of offers, in bytes. maxMessage is half of what a NATS server accepts by default. An offer that alone is
+// Limits of one message of offers, in bytes. maxMessage is half of what a NATS server accepts by default. A single offer that is
 // larger than maxOffer cannot be sent.
 const (
 	maxMessage = 512 << 10
@@ -25,12 +25,12 @@ type message struct {
 	data []byte
 }
 
-// messages encodes the offers of runs that are bound to one boot and splits them into messages. Runs whose offer fits into no
-// message are returned as ended.
+// messages encodes the offers of runs that are bound to one boot and splits them into messages. oversized has the ends of runs whose
+// offer is too large for a message.
 func (s *Sender) messages(b peer.Boot, beat int64, runs []engine.LiveRun, defs engine.Definitions, parents map[domain.RunID]string) (out []message, oversized []engine.Ended) {
 	now := s.Store.Now()
 	var data []byte
-	begin, n := 0, 0 // of the message's runs
+	begin, n := 0, 0 // index of the message's first run, and number of its runs
 	cut := func(to int) {
 		if n > 0 {
 			out = append(out, message{runs[begin:to:to], wire.EndOffers(data)})
@@ -72,7 +72,7 @@ func (s *Sender) messages(b peer.Boot, beat int64, runs []engine.LiveRun, defs e
 			offer := data[from:]
 			data = data[:before]
 			next := wire.BeginOffers(make([]byte, 0, len(offer)+typicalOffer), b.ID, beat)
-			next = append(next, offer...) // before the end of the message overwrites it
+			next = append(next, offer...) // a copy, because cut overwrites the bytes
 			cut(i)
 			data = next
 		}

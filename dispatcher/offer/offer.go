@@ -1,7 +1,7 @@
 // Package offer sends bound runs to their instances and acts on the answers.
 //
-// An offer goes out on one of two lanes, so that slow jobs delay no others: see lane.go. An attempt without an answer may or
-// may not have reached its instance. Package verdict asks the instance about it.
+// An offer is sent on one of two lanes, so that slow jobs do not delay others: see lane.go. An offer without an answer may or may
+// not have reached its instance. Package verdict asks the instance about the attempt.
 package offer
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/belfryhq/belfry/internal/explain"
 )
 
-// Store is what the sender needs from Postgres.
+// Store defines the database operations that the sender needs.
 type Store interface {
 	Now() time.Time // the database's clock
 	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
@@ -34,7 +34,7 @@ type Store interface {
 	Unbind(ctx context.Context, refused []engine.Refusal) (waiting, killed []engine.LiveRun, err error)
 }
 
-// Config is what a sender works with. All fields but Registry are required.
+// Config holds the dependencies of a Sender. All fields but Registry are required.
 type Config struct {
 	Store    Store
 	Conn     *nats.Conn // without a reconnect buffer: an offer is sent now or not at all
@@ -55,14 +55,15 @@ type Sender struct {
 	Config
 	sent *prometheus.CounterVec
 
-	underWay sync.WaitGroup // offers without an answer yet, and the work of the slow lane
+	underWay sync.WaitGroup // offers without an answer yet, and functions on the slow lane
 	fast     lane
 	slow     lane
 	pool     *pool
 	late     lateness
 }
 
-// fastOffers bounds the messages of the fast lane without an answer. Beyond it, package verdict finds the bound runs.
+// fastOffers limits the messages of the fast lane without an answer. Further offers are not sent, and package verdict finds their
+// runs.
 const fastOffers = 1024
 
 // New returns a sender.
@@ -86,7 +87,7 @@ func New(cfg Config) *Sender {
 // Wait returns when the answers to all offers are processed, and the work of the slow lane is done.
 func (s *Sender) Wait() { s.underWay.Wait() }
 
-// answerTimeout is how long the sender waits for an answer. After that, the fate of the offers is unknown.
+// answerTimeout is how long the sender waits for an answer. After that, it is unknown whether the instance has the offers.
 const answerTimeout = 2 * time.Second
 
 // processTimeout bounds the work that follows an answer.
@@ -97,7 +98,7 @@ const processTimeout = 10 * time.Second
 type Beats map[peer.Boot]int64
 
 // Send offers bound runs to their instances. It returns when all offers are sent, and processes the answers in the
-// background. First says that these bindings were never offered before. If such an offer reaches no process, its attempt has
+// background. first is true if these bindings were never offered before. If such an offer reaches no process, its attempt has
 // certainly not started.
 func (s *Sender) Send(ctx context.Context, runs []engine.LiveRun, relies Beats, first bool) {
 	fast, slow := s.late.split(runs, time.Now())
@@ -115,7 +116,7 @@ func (s *Sender) Send(ctx context.Context, runs []engine.LiveRun, relies Beats, 
 	}
 }
 
-// SendSlow offers runs, which were never offered before, on the slow lane. Its caller works on that lane already.
+// SendSlow offers runs that were never offered before. The caller must already run on the slow lane.
 func (s *Sender) SendSlow(ctx context.Context, runs []engine.LiveRun, relies Beats) {
 	s.sendOn(ctx, &s.slow, runs, relies, true)
 }
@@ -133,7 +134,7 @@ func (s *Sender) sendOn(ctx context.Context, l *lane, runs []engine.LiveRun, rel
 	for b, runs := range peer.ByBoot(runs) {
 		//sim:seam beat-of-offer
 		beat, known := relies[b]
-		if !known { // the executor would take an offer without a beat for one of an older server
+		if !known { // the executor would treat an offer without a beat as an offer of an older server
 			s.Log.ErrorContext(ctx, "cannot send offers because no heartbeat is known that they can rely on, a reconciler sends them",
 				"group", b.Group, "instance", b.Instance, "runs", len(runs))
 			s.sent.WithLabelValues("unsent").Add(float64(len(runs)))
@@ -162,14 +163,14 @@ func (s *Sender) sendMessage(ctx context.Context, l *lane, b peer.Boot, m messag
 		return
 	}
 	s.Roster.Offered(b.Group, b.Instance, b.ID, n)
-	// The answer is processed even if the caller's context has ended: it ends taking work, not work under way.
+	// The answer is processed even if the caller's context has ended, because that context stops only new work.
 	s.underWay.Go(func() {
 		defer l.end()
 		s.await(context.WithoutCancel(ctx), l, b, m, first)
 	})
 }
 
-// details reads what offers carry besides the runs: definitions that are not in memory, and the outputs of parents.
+// details reads the other content of offers: definitions that are not in memory, and the outputs of parents.
 func (s *Sender) details(ctx context.Context, runs []engine.LiveRun) (engine.Definitions, map[domain.RunID]string, error) {
 	var keys []engine.Due
 	var parentIDs []domain.RunID
@@ -242,8 +243,8 @@ func (s *Sender) returned(ctx context.Context, runs []engine.LiveRun, why explai
 // Answered processes an instance's verdicts on offers.
 func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRun, a *wire.Answer) {
 	if a.BootID != b.ID {
-		// Another process has this name and answers. The boot that the runs are bound to may still live and have the offer,
-		// so the fate of the offers is unknown. A death verdict frees the runs.
+		// Another process with this name answered. The boot that the runs are bound to may be alive and may have received the
+		// offers. Only a death verdict frees the runs.
 		s.sent.WithLabelValues("other_boot").Add(float64(len(runs)))
 		s.Roster.Drop(b.Group, b.Instance, b.ID)
 		return
@@ -279,7 +280,8 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 	}
 	because := func(id domain.RunID) explain.Note { return why[id] }
 	again := s.Refused(ctx, temporary, because, false) + s.Refused(ctx, permanent, because, true)
-	// If all refused runs had been killed meanwhile, the kill came before the offer, and the instance has no problem.
+	// If all refused runs have a kill request, the instance refused them because the kill arrived before the offer. Then other runs
+	// can still be offered to it.
 	if again > 0 {
 		if a.Load.Running < a.Load.Capacity {
 			s.Roster.Shun(b.Group, b.Instance, b.ID, shunFor)
@@ -292,8 +294,8 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 	}
 }
 
-// settleEnded settles attempts that their instance has run before. The database does not know that if it was restored, or
-// failed over without its last commits. If the instance still has the result, the result counts; otherwise only the outcome.
+// settleEnded settles attempts that their instance has already run. The database has lost their end if it was restored, or failed
+// over without its last commits. If the instance still has the result, settleEnded uses it; otherwise it uses only the outcome.
 func (s *Sender) settleEnded(ctx context.Context, b peer.Boot, runs []engine.LiveRun, verdicts map[string]wire.Verdict) {
 	for part := range slices.Chunk(runs, peer.ControlBatch) {
 		reply, err := s.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(part)})
@@ -315,10 +317,10 @@ func (s *Sender) settleEnded(ctx context.Context, b peer.Boot, runs []engine.Liv
 	}
 }
 
-// shunFor is how long an instance that refuses although it has room gets no offers.
+// shunFor is how long an instance gets no offers after it has refused one although it seemed to have room.
 const shunFor = 500 * time.Millisecond
 
-// knownRefusal keeps foreign text out of metric labels and messages.
+// knownRefusal returns a known reason unchanged, and "other" for any other text, which must not get into metric labels and messages.
 func knownRefusal(reason string) string {
 	switch reason {
 	case wire.RefusedFull, wire.RefusedDraining, wire.RefusedNoHandler, wire.RefusedLease, wire.RefusedStale, wire.RefusedUnsupported:
@@ -327,9 +329,9 @@ func knownRefusal(reason string) string {
 	return "other"
 }
 
-// Refused unbinds runs that their instance certainly will not start, so that they are routed again. With avoid, they go to
-// that instance only if no other lives, even if the others are full; that is for permanent refusals. It returns how many runs
-// wait again. The caller wakes the assigner.
+// Refused unbinds runs that their instance certainly will not start, so that they are routed again. avoid is true for permanent
+// refusals: the runs then return to that instance only if no other instance is alive, even if the others are full. Refused
+// returns how many runs wait again. The caller wakes the assigner.
 func (s *Sender) Refused(ctx context.Context, runs []engine.LiveRun, why func(domain.RunID) explain.Note, avoid bool) int {
 	if len(runs) == 0 {
 		return 0

@@ -10,9 +10,9 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// handScripts sends an instance the code of scripts that it has accepted and does not have. If the code is lost on the way, the
-// instance hands the attempt back and asks again with the next offer. Only code of scripts that were just offered is sent,
-// because an instance can ask for any digest.
+// handScripts sends the code of accepted scripts to an instance that requested it. If the message is lost, the instance hands the
+// attempt back and requests the code again after the next offer. handScripts sends only code of scripts that were just offered,
+// because an instance can request any digest.
 func (s *Sender) handScripts(ctx context.Context, b peer.Boot, runs []engine.LiveRun, lacking []string) {
 	keys := make([]engine.Due, len(runs))
 	for i, r := range runs {

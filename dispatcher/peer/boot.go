@@ -7,8 +7,8 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Boot names one process of an instance. Offers and verdicts are about boots, because a restarted instance has the same
-// name and none of the attempts.
+// Boot identifies one process of an instance. Offers and verdicts refer to boots, because a restarted instance keeps its name
+// but has none of the earlier attempts.
 type Boot struct{ Group, Instance, ID string }
 
 // BootOf returns the boot that a run is bound to.
@@ -41,7 +41,7 @@ func ByBoot(runs []engine.LiveRun) map[Boot][]engine.LiveRun {
 // ControlBatch is the maximum number of attempts in one control request.
 const ControlBatch = 500
 
-// Refs names attempts in a control request.
+// Refs returns the references to the attempts of runs for a control request.
 func Refs(runs []engine.LiveRun) []wire.Ref {
 	out := make([]wire.Ref, len(runs))
 	for i, r := range runs {

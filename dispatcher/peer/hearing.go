@@ -12,9 +12,9 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// hearing knows since when this process can hear the instances without a break: it is connected to NATS and was not
-// stalled. Death verdicts rely on it, so that neither an outage of NATS nor a freeze of this process makes a run lost.
-// Offers rely on it too: after a freeze, the server may have closed the connection on which they would be sent.
+// hearing tracks since when this process can receive heartbeats without an interruption: it is connected to NATS and was not
+// stalled. Death verdicts depend on it, so that neither an outage of NATS nor a freeze of this process makes a run lost.
+// Offers depend on it too, because the server may have closed the connection during a freeze.
 type hearing struct {
 	nc          *nats.Conn
 	reconnected func()
@@ -22,17 +22,17 @@ type hearing struct {
 
 	mu      sync.Mutex
 	since   time.Time // monotonic; zero while NATS is unavailable
-	checked time.Time // when Run last found the connection in order
+	checked time.Time // when Run last found the connection usable
 }
 
-// heardEnough is how long this process must have been able to hear an instance before silence counts: the lease, and the
-// time that the instance's client may need to reconnect after an outage that affected both.
+// heardEnough is how long this process must have been able to receive heartbeats before missing ones are evidence of a death. It
+// is the lease plus the time that an instance may need to reconnect after an outage that affected both.
 const heardEnough = wire.LeaseTTL + 3*time.Second
 
 const (
 	checkPeriod  = 250 * time.Millisecond
 	stall        = 2 * time.Second // a longer gap between two checks counts as an interruption
-	probeTimeout = time.Second     // for the server's answer on a connection that is in doubt
+	probeTimeout = time.Second     // for the server's answer after an interruption
 )
 
 func newHearing(nc *nats.Conn, enough time.Duration, reconnected func()) *hearing {
@@ -75,8 +75,8 @@ func (h *hearing) Run(ctx context.Context) {
 	}
 }
 
-// Connected reports whether NATS is available. After a freeze it is false until NATS has answered: the caller may run
-// before Run does, and the client considers its connection open until it reads that the server has closed it.
+// Connected reports whether NATS is available. After a freeze, it returns false until NATS has answered, because the client
+// library treats a connection as open until it reads that the server has closed it.
 func (h *hearing) Connected() bool {
 	return h.nc.Status() == nats.CONNECTED && h.sinceCheck(time.Now()) <= stall
 }
@@ -98,14 +98,14 @@ func (h *hearing) CheckNATS(context.Context) error {
 	return nil
 }
 
-// Suspect puts the connection in doubt until NATS has answered, as a freeze of this process does. Tests call it.
+// Suspect makes Connected return false until NATS has answered, as after a freeze of this process. Tests call it.
 func (h *hearing) Suspect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.checked = time.Now().Add(-stall - time.Second)
 }
 
-// sinceCheck returns how long ago Run found the connection in order.
+// sinceCheck returns how long ago Run last found the connection usable.
 func (h *hearing) sinceCheck(now time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

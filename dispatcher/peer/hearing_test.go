@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The silence of an instance counts after this process has heard NATS for long enough, and not directly after a freeze.
+// Missing heartbeats are evidence of a death only after this process was connected for long enough, and not directly after a freeze.
 func TestHeardForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHearing(nil, 0, nil)

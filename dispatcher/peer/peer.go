@@ -1,4 +1,4 @@
-// Package peer sends requests to executor instances and knows whether this process can hear them.
+// Package peer sends requests to executor instances and tracks whether this process can receive their heartbeats.
 package peer
 
 import (
@@ -32,7 +32,7 @@ func New(nc *nats.Conn, js jetstream.JetStream, heardFor time.Duration, reconnec
 const askTimeout = time.Second
 
 // Ask sends a control request to an instance and returns the answer. If there is no answer within a second, the error has
-// the code Unavailable. The error wraps nats.ErrNoResponders if no process listens under that name.
+// the code Unavailable. The error wraps nats.ErrNoResponders if no process subscribes under that name.
 func (p *Peers) Ask(ctx context.Context, group, instance string, c wire.Control) (*wire.ControlReply, error) {
 	c.V = wire.Version
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -48,7 +48,7 @@ func (p *Peers) Ask(ctx context.Context, group, instance string, c wire.Control)
 	return &reply, nil
 }
 
-// Drain asks an instance to take no more runs. The error has the code NotFound if no process listens under that name, and
+// Drain tells an instance to take no more runs. The error has the code NotFound if no process subscribes under that name, and
 // Unavailable if there is no answer.
 func (p *Peers) Drain(ctx context.Context, group, instance string) error {
 	missing := "group " + group + " has no live instance " + instance
@@ -62,13 +62,14 @@ func (p *Peers) Drain(ctx context.Context, group, instance string) error {
 	return err
 }
 
-// ErrUnclearLease means that the value at an instance's key is not a heartbeat. An executor can direct JetStream's
-// acknowledgement of its own publish to the key of another instance. A live instance overwrites it within seconds.
+// ErrUnclearLease means that the value at an instance's key is not a heartbeat. This can occur because an executor can direct
+// JetStream's acknowledgement of its own publish to the key of another instance. A live instance overwrites the value within
+// seconds.
 var ErrUnclearLease = errors.New("the value in the instance bucket is not a heartbeat")
 
 // Lease is what the leader of the instance bucket has stored at the key of one instance.
 type Lease struct {
-	BootID string // of the newest heartbeat; "" if the key has expired or the instance said goodbye
+	BootID string // of the newest heartbeat; "" if the key has expired or the instance deleted it at its shutdown
 	// Seq is a sequence of the bucket's stream. Every heartbeat that the stream held for the instance at the moment of
 	// the read has this sequence or a lower one.
 	Seq uint64
@@ -112,7 +113,7 @@ func (p *Peers) ReadLease(ctx context.Context, group, instance string) (Lease, e
 	case reply.Message == nil:
 		return Lease{}, errors.New("the bucket's answer has neither a message nor an error")
 	case len(reply.Message.Header) > 0 && len(reply.Message.Data) == 0:
-		return Lease{Seq: reply.Message.Seq}, nil // a goodbye
+		return Lease{Seq: reply.Message.Seq}, nil // the instance deleted its heartbeat at shutdown
 	}
 	var beat wire.Heartbeat
 	if err := wire.Decode(reply.Message.Data, &beat); err != nil {

@@ -1,5 +1,5 @@
-// Package reconcile repairs runs that a lost message, a crash or a manual change of the database has left behind. Its parts find
-// them in Postgres.
+// Package reconcile repairs runs that a lost message, a crash or a manual change of the database has left in a wrong state. It
+// finds such runs with queries to Postgres.
 //
 // Package dispatcher lists all reconcilers. Those that ask instances are in package verdict.
 package reconcile
@@ -24,7 +24,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Store is what the reconciler needs from Postgres.
+// Store defines the database operations that the reconciler needs.
 type Store interface {
 	Now() time.Time // the database's clock
 	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
@@ -37,7 +37,7 @@ type Store interface {
 	ReturnStrays(ctx context.Context, limit int) (int, error)
 }
 
-// Config is what a reconciler works with. All fields are required.
+// Config holds the dependencies of a Reconciler. All fields are required.
 type Config struct {
 	Store    Store
 	Peers    *peer.Peers
@@ -59,7 +59,8 @@ func New(cfg Config) *Reconciler { return &Reconciler{cfg} }
 // batch is the maximum number of runs that one pass repairs.
 const batch = 500
 
-// Run repairs until ctx ends. Each part has its own loop, so that a part that waits for an answer delays no other part.
+// Run repairs runs until ctx ends. Each kind of repair has its own loop, so that a repair that waits for an answer does not delay
+// the others.
 func (r *Reconciler) Run(ctx context.Context) {
 	every := func(period time.Duration, failure string, f func(context.Context) error) func(context.Context) {
 		return func(ctx context.Context) {
@@ -94,8 +95,7 @@ func (r *Reconciler) found(ctx context.Context, kind string, ended []engine.Ende
 	r.Firer.Release(ctx, released)
 }
 
-// returnStrays adds queued, unbound runs that have no entry among the waiting runs to them again. Otherwise no process would
-// assign them.
+// returnStrays adds missing entries to the waiting runs: queued, unbound runs without an entry would never be assigned.
 func (r *Reconciler) returnStrays(ctx context.Context) error {
 	n, err := r.Store.ReturnStrays(ctx, batch)
 	if n > 0 {
@@ -158,7 +158,7 @@ const startable = wire.LeaseTTL + time.Second
 
 // endOverdue ends runs whose instance did not report within the grace period after their timeout. It kills the attempts at the
 // instance first, so that the instance does not start an attempt that has ended in the database. While NATS is unavailable, it
-// ends nothing, because instances cannot report; afterwards it waits until their reports are settled.
+// ends nothing, because instances cannot report. After an outage, it waits until their reports are settled.
 func (r *Reconciler) endOverdue(ctx context.Context) error {
 	if !r.Peers.HeardForLong() {
 		return nil

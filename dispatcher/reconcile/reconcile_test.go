@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// A run that missed its start deadline says which handler or script language was missing, for how long.
+// The explanation of a missed start deadline names the missing handler or script language, and the deadline.
 func TestNotTaken(t *testing.T) {
 	def := engine.Definition{}
 	def.StartDeadline, def.Handler = domain.Duration(90*time.Second), "echo"

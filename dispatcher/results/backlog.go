@@ -8,8 +8,8 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// behindFor is how long settling counts as behind after results had to wait. A batch that waits for Postgres takes about a
-// second.
+// behindFor is how long Backlog reports a backlog after results last had to wait. It is longer than a batch that waits for
+// Postgres, which takes about a second.
 const behindFor = 2 * time.Second
 
 // maxBacklog bounds the age that Backlog returns, so that lost results are found during a backlog too.
@@ -21,8 +21,8 @@ type backlog struct {
 	age  time.Duration // of the oldest result in a settled batch, at most maxBacklog
 }
 
-// Backlog returns how old results are when this process settles them, if many results wait, of whichever groups. Otherwise it is not
-// ok. The judge then asks later about attempts without news. No verdict depends on it.
+// Backlog returns how old results are when this process settles them. ok is false if few results wait. During a backlog, the judge
+// asks later about attempts without news. No verdict depends on Backlog.
 func (c *Consumer) Backlog() (age time.Duration, ok bool) {
 	b := c.behind.Load()
 	if b == nil || time.Since(b.seen) >= behindFor {
@@ -31,8 +31,7 @@ func (c *Consumer) Backlog() (age time.Duration, ok bool) {
 	return b.age, true
 }
 
-// noteBacklog records that messages wait behind the settled ones, if there are more than a few. published is when the oldest
-// settled message was published.
+// noteBacklog records a backlog if more than a few messages wait. published is when the oldest settled message was published.
 func (c *Consumer) noteBacklog(waiting int, published time.Time) {
 	if waiting > settlers*maxMessages {
 		c.behind.Store(&backlog{seen: time.Now(), age: min(max(time.Since(published), 0), maxBacklog)})
@@ -41,7 +40,7 @@ func (c *Consumer) noteBacklog(waiting int, published time.Time) {
 
 const measurePeriod = 2 * time.Second
 
-// measureLoop keeps the metric of result messages in the stream.
+// measureLoop updates the metric of result messages in the stream.
 func (c *Consumer) measureLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, measurePeriod) {
 		if !c.Peers.Connected() {

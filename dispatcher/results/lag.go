@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// LagMeter estimates how late results are settled. Create one with NewLagMeter. It has one caller at a time.
+// LagMeter estimates how late results are settled. Create one with NewLagMeter. It is not safe for concurrent use.
 type LagMeter struct {
 	js   jetstream.JetStream
 	pace pace
@@ -22,10 +22,9 @@ func NewLagMeter(js jetstream.JetStream) *LagMeter { return &LagMeter{js: js} }
 // inProgress is how many messages a dispatcher usually has fetched and not acknowledged. They do not count as waiting.
 const inProgress = 2 * settlers * maxMessages
 
-// Lag estimates how long a result that is published now waits until a dispatcher settles it, from the messages that are not
-// acknowledged and the pace of acknowledgements since the last call. It is zero if the pace is not known. The messages of all groups
-// count, although the results of a group that sends few do not wait for the others: the scheduler slows down when the dispatchers
-// have too much work, whichever group it is from.
+// Lag estimates how long a result that is published now waits until a dispatcher settles it. It divides the number of
+// waiting messages by the rate of acknowledgements since the last call, and returns zero if the rate is not known. It counts the
+// messages of all groups, because the scheduler uses the lag as a measure of the total load of the dispatchers.
 func (m *LagMeter) Lag(ctx context.Context) (time.Duration, error) {
 	consumer, err := m.js.Consumer(ctx, wire.StreamResults, consumerName)
 	switch {
@@ -40,7 +39,7 @@ func (m *LagMeter) Lag(ctx context.Context) (time.Duration, error) {
 	return m.pace.note(time.Now(), max(info.Delivered.Consumer, fetched)-fetched, waiting), nil
 }
 
-// pace is the consumer's progress when a message was last acknowledged, or when no message waited.
+// pace holds the consumer's progress at the time when a message was last acknowledged, or when no message waited.
 type pace struct {
 	at        time.Time // zero before the first call
 	done      uint64    // messages that were delivered and are not in progress, redeliveries included

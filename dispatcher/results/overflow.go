@@ -17,8 +17,9 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// overflow is what a dispatcher knows about the overflow stream. Results move there if a group exceeds its share of the dispatcher's
-// memory. The stream bounds the messages of each group. Small results are packed, so that this is also a bound in bytes.
+// overflow is a dispatcher's state of the overflow stream. Results move there if a group exceeds its share of the dispatcher's
+// memory. The stream limits the number of messages per group. Small results are packed into large messages, so the limit is
+// also an effective limit in bytes.
 type overflow struct {
 	mu   sync.Mutex
 	full map[string]time.Time // when the stream refused a group's results
@@ -26,7 +27,7 @@ type overflow struct {
 
 const (
 	publishTimeout = 5 * time.Second
-	fullFor        = time.Second // how long the refusal of a group's results counts
+	fullFor        = time.Second // how long a refusal of a group's results is cached
 	spillAgain     = 2 * time.Second
 	readPeriod     = time.Second
 	readGroups     = 4  // groups that are read at the same time
@@ -62,7 +63,7 @@ func (c *Consumer) spill(ctx context.Context, msgs []*intake.Message) {
 		}
 		c.fair.Count(group, outcome, n)
 		for _, m := range now {
-			_ = m.Ack() // if this fails, the message comes again and changes nothing
+			_ = m.Ack() // if this fails, the message is delivered again and changes nothing
 		}
 	}
 }
@@ -99,7 +100,8 @@ func (o *overflow) note(group string) {
 	o.full[group] = time.Now()
 }
 
-// pack returns a message with the data of the first n messages. A single message stays as it is, so that the largest one fits.
+// pack returns a message with the data of the first n messages. It returns a single message unchanged, so that a message of the
+// maximum size still fits.
 func pack(msgs []*intake.Message) (data []byte, n int) {
 	size := 1
 	for _, m := range msgs {

@@ -26,7 +26,7 @@ func messageOf(subject string, data []byte) *intake.Message {
 	return &intake.Message{Msg: stored{subject: subject, data: data}, Group: "g"}
 }
 
-// Unpacking returns the messages that were packed, in order, and each packed message has at most the largest size.
+// Unpacking returns the messages that were packed, in order, and no packed message exceeds the maximum size.
 func TestPack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.OneOf(rapid.IntRange(0, 2000), rapid.IntRange(0, wire.MaxMessageBytes))

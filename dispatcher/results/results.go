@@ -35,7 +35,7 @@ const (
 	settlers    = 2    // concurrent batches: one waits for Postgres while another is decoded
 )
 
-// Config is what a consumer works with. All fields but Registry and Bounds are required.
+// Config holds the dependencies of a Consumer. All fields but Registry and Bounds are required.
 type Config struct {
 	JetStream jetstream.JetStream
 	Conn      *nats.Conn
@@ -86,13 +86,13 @@ func New(cfg Config) *Consumer {
 // Run settles results until ctx ends and the results that were fetched are settled or handed back.
 func (c *Consumer) Run(ctx context.Context) { lifecycle.Together(ctx, c.measureLoop, c.fair.Run) }
 
-// part is what one message of an executor contains. A message of the overflow may have several parts.
+// part is the data of one message of an executor. A message of the overflow may have several parts.
 type part struct {
 	msg  int // the index of the message that it came in
 	data []byte
 }
 
-// received is results, with the index of the part that each came in.
+// received holds decoded results. parts has the index of the part from which each result was decoded.
 type received struct {
 	ended []engine.Ended
 	parts []int
@@ -100,7 +100,7 @@ type received struct {
 
 func (r received) part(from, to int) received { return received{r.ended[from:to], r.parts[from:to]} }
 
-// batch is messages that are settled together.
+// batch holds messages that are settled together.
 type batch struct {
 	msgs  []*intake.Message
 	parts []part
@@ -225,9 +225,9 @@ func (c *Consumer) settle(ctx context.Context, in received, b *batch) error {
 	return nil
 }
 
-// settleFaulty moves a result that Postgres refuses to the dead letters, and ends its run without the result's texts. If the
-// cause may be something other than the result, such as a lock that another session keeps, the message is delivered again
-// first: a reported result is not given up lightly.
+// settleFaulty moves a result that Postgres refuses to the dead letters, and ends its run without the result's texts. The cause
+// may be something other than the result, such as a lock that another session holds. In that case, settleFaulty first requests
+// new deliveries of the message.
 func (c *Consumer) settleFaulty(ctx context.Context, e engine.Ended, p int, b *batch, cause error) error {
 	m := b.msgs[b.parts[p].msg]
 	if meta, err := m.Metadata(); domain.CodeOf(cause) != domain.Invalid && err == nil && meta.NumDelivered < maxDeliveries {
@@ -250,8 +250,8 @@ func (c *Consumer) settleFaulty(ctx context.Context, e engine.Ended, p int, b *b
 	return nil
 }
 
-// notifySettled tells executors to forget results, whatever their disposition. An executor that misses the message publishes the
-// result again, which changes nothing.
+// notifySettled notifies executors that they can delete results, whether the results changed a run or not. An executor that misses
+// the message publishes the result again, which changes nothing.
 func (c *Consumer) notifySettled(ended []engine.Ended) {
 	type instance struct{ group, name string }
 	refs := make(map[instance][]wire.Ref)

@@ -12,14 +12,15 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// checks holds what is known about the groups for which AllSettled was called.
+// checks holds the state of AllSettled by group.
 type checks struct {
 	mu sync.Mutex
 	of map[string]*checksOf
 }
 
-// checksOf is the checks of one group. Callers that arrive while a check is in progress share the next one, because a check counts
-// only for those that called before it began. So a group with hundreds of dead instances costs at most two checks at a time.
+// checksOf holds the checks of one group. A check is valid only for callers that called before it began, so callers that arrive
+// while a check is in progress share the next one. A group with hundreds of dead instances therefore needs at most two checks at a
+// time.
 type checksOf struct {
 	running, next *check
 	behind        bool // the last check found unsettled results
@@ -32,9 +33,9 @@ type check struct {
 }
 
 // AllSettled reports whether the results of a group that the streams hold now are settled. It waits for about two seconds, unless
-// the last call for this group waited in vain. Dispatchers acknowledge a result after its commit, so a result that is no longer in
-// a work queue is settled. The exception are results that were acknowledged without being settled because their group exceeded its
-// share (docs/limits.md).
+// the last call for this group found unsettled results after its wait. Dispatchers acknowledge a result after its commit, so a
+// result that is no longer in a work queue is settled. The only exceptions are results that were acknowledged without being settled
+// because their group exceeded its share (docs/limits.md).
 func (c *Consumer) AllSettled(ctx context.Context, group string) (bool, error) {
 	c.checks.mu.Lock()
 	g := c.checks.of[group]
@@ -54,20 +55,20 @@ func (c *Consumer) AllSettled(ctx context.Context, group string) (bool, error) {
 	}
 	c.checks.mu.Unlock()
 	if before != nil {
-		<-before.done // it ends with the context of its caller, within seconds
+		<-before.done // ends within seconds, with the context of the caller that runs the check
 		c.checks.mu.Lock()
 		g.running, g.next = own, nil
 		c.checks.mu.Unlock()
 	}
 	tries := settleTries
-	if g.behind { // only the running check uses it
+	if g.behind { // no lock, because only the running check uses behind
 		tries = 1
 	}
 	own.settled, own.err = c.allSettled(ctx, group, tries)
 	g.behind = own.err == nil && !own.settled
 	c.checks.mu.Lock()
 	switch {
-	case g.next != nil: // its leader goes on
+	case g.next != nil: // the caller that runs the next check continues
 	case g.behind:
 		g.running = nil
 	default:
@@ -92,8 +93,8 @@ const (
 	settlePause = 100 * time.Millisecond
 )
 
-// allSettled waits until the results of a group that the streams hold now are settled. A result moves from the stream of results
-// to the overflow: it is stored there before it is acknowledged here. So the overflow is read after the stream of results.
+// allSettled waits until the results of a group that the streams hold now are settled. It reads the overflow stream after the
+// results stream, because a result that moves to the overflow is stored there before it is acknowledged in the results stream.
 func (c *Consumer) allSettled(ctx context.Context, group string, tries int) (bool, error) {
 	for _, s := range []struct{ stream, subject string }{
 		{wire.StreamResults, wire.ResultSubject(group)},

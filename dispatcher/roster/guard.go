@@ -14,8 +14,8 @@ import (
 
 const (
 	guardEvery = time.Second
-	// The keys of one group that a guard removes in one turn, so that one group's keys do not delay the removal of
-	// another's.
+	// removedAtOnce is the maximum number of keys of one group that a guard removes in one turn, so that one group does not
+	// delay the removal of another group's keys.
 	removedAtOnce = 200
 	warnEvery     = 10 * time.Second
 )
@@ -27,7 +27,7 @@ const (
 	removalTimed = 5 * time.Second
 )
 
-// GuardConfig is what a Guard works with. All fields but Closed are required.
+// GuardConfig holds the dependencies of a Guard. All fields but Closed are required.
 type GuardConfig struct {
 	Roster    *Roster
 	JetStream jetstream.JetStream
@@ -37,10 +37,10 @@ type GuardConfig struct {
 	Registry prometheus.Registerer
 }
 
-// Guard removes heartbeats from the bucket that would leave no room for those of other groups: the newest keys beyond a
-// group's limit, and heartbeats larger than wire.MaxHeartbeat. Any number of dispatchers may run one. They agree which keys
-// are the newest (see population), and a removal names the sequence up to which it removes, so that a newer heartbeat
-// is judged on its own.
+// Guard removes heartbeats from the bucket so that one group cannot fill it: the newest keys beyond a group's limit, and
+// heartbeats larger than wire.MaxHeartbeat. Any number of dispatchers may run a Guard. They agree on which keys are the newest
+// (see population). A removal purges only messages up to the sequence that the Guard has seen, so a newer heartbeat is not
+// removed with it.
 type Guard struct {
 	GuardConfig
 	count  *prometheus.CounterVec

@@ -128,8 +128,8 @@ func removals(t *testing.T, registry *prometheus.Registry, group, reason string)
 	return 0
 }
 
-// A group keeps the instances that were there first. The newest ones beyond its limit are removed, whatever they do, and
-// never offered a run. Other groups keep all of theirs.
+// A group keeps its oldest instances. The newest ones beyond its limit are removed however often they send heartbeats, and
+// they never get an offer. Other groups keep all their instances.
 func TestGuardRemovesTheNewest(t *testing.T) {
 	b := newBench(t)
 	const limit, more = 10, 30
@@ -249,7 +249,7 @@ func (twoGroups) TokensOfGroups(_ context.Context, groups []string) (map[string]
 func (twoGroups) LiveSenders(context.Context, []int64) ([]int64, error) { return nil, nil }
 
 // A hostile client with the token of group a logs in under 3,000 names and sends heartbeats of up to 64 KiB. The executor
-// of group b keeps its place: each of its heartbeats is stored and stays, and its instance stays in the roster.
+// of group b is not affected: each of its heartbeats is stored, and its instance stays in the roster.
 func TestHostileToken(t *testing.T) {
 	ctx := context.Background()
 	srv, err := embednats.Start(ctx, embednats.Config{StoreDir: t.TempDir()})

@@ -15,10 +15,10 @@ type Limits interface {
 	GroupLimits(ctx context.Context, names []string) (map[string]domain.GroupLimits, error)
 }
 
-// The time between two readings of the limits. A group that is not read yet has the default.
+// limitsEvery is the time between two readings of the limits. The default applies to groups whose limit was not read yet.
 const limitsEvery = 10 * time.Second
 
-// KeepLimits keeps the limits of the groups that have instances, until ctx ends. A group's newest instances beyond its
+// KeepLimits updates the limits of the groups that have instances until ctx ends. A group's newest instances beyond its
 // max_instances are not part of the roster.
 func (r *Roster) KeepLimits(ctx context.Context, limits Limits) {
 	tick := time.NewTicker(limitsEvery)

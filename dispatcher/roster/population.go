@@ -9,24 +9,25 @@ import (
 )
 
 const (
-	// A key that reappears within this time keeps its age, so that an outage of NATS does not change the order of a
-	// group's instances.
+	// remembered is the time within which a key that reappears keeps its age, so that an outage of NATS does not change the
+	// order of a group's instances.
 	remembered = time.Minute
-	// The keys that a process finds at its start count as old for this time. Processes that have seen them appear know
-	// better which are new, and have removed the newest ones by then.
+	// settleIn is how long the keys that a process finds at its start count as old. Other processes have seen these keys
+	// appear, know their order, and remove the newest ones during that time.
 	settleIn = 30 * time.Second
-	// The keys of a group that are remembered. Beyond it, those without a heartbeat are forgotten.
+	// residentsMax is the maximum number of keys of a group in memory. If there are more, keys without a heartbeat are
+	// deleted from memory.
 	residentsMax = 20_000
 )
 
-// population knows the keys of each group in the bucket and their order of appearance. All processes that have seen a
-// key appear agree on its place: it is the stream's sequence of the first message of the key. Later heartbeats replace
-// that message, so only the process's memory has the sequence.
+// population holds the keys of each group in the bucket and their order of appearance. The order is given by the stream
+// sequence of the first message of each key, so all processes that received that message agree. Later heartbeats replace
+// the message, so only the memory of these processes has the sequence.
 //
-// Values that are not heartbeats count as well, because they take the same room in the bucket.
+// Values that are not heartbeats count as well, because they use the same space in the bucket.
 type population struct {
 	groups map[string]map[string]*resident
-	from   time.Time // when this process knew the whole bucket for the first time; zero: not yet
+	from   time.Time // when this process had first received the whole bucket; zero: not yet
 }
 
 // resident is a key of the bucket.
@@ -73,14 +74,14 @@ func (p *population) delete(k key, seq uint64) {
 	}
 }
 
-// complete records that this process knows the whole bucket.
+// complete records that this process has received the whole bucket.
 func (p *population) complete(now time.Time) {
 	if p.from.IsZero() {
 		p.from = now
 	}
 }
 
-// sweep forgets keys without a heartbeat.
+// sweep deletes keys without a heartbeat from memory.
 func (p *population) sweep(now time.Time) {
 	for name, group := range p.groups {
 		p.forget(group, now, remembered)

@@ -29,7 +29,7 @@ func (v *dispatcherView) beat(seq uint64, name string) {
 	v.put(key{"a", name}, seq, 100, time.Time{}, v.now)
 }
 
-// However often heartbeats replace their messages, the newest keys are those that appeared last.
+// The newest keys are those that appeared last, however often later heartbeats have replaced their messages.
 func TestNewestKeys(t *testing.T) {
 	v := newView()
 	v.complete(v.now)
@@ -63,7 +63,7 @@ func TestNewestKeys(t *testing.T) {
 			t.Errorf("%s does not exceed the limit", name)
 		}
 	}
-	// A removed key that comes back is as new as before. The place of one that has left is free.
+	// A removed key that reappears keeps its position among the newest. A key that has left makes room for another.
 	v.delete(key{"a", "new0"}, seq)
 	all("new", 4)
 	v.delete(key{"a", "old1"}, seq)
@@ -114,7 +114,7 @@ func TestViewsAgree(t *testing.T) {
 	}
 }
 
-// If all processes have started with too many keys, they remove the ones that started last, after some time.
+// If all processes find too many keys at their start, they remove the keys of the instances that started last, after settleIn.
 func TestTooManyKeysAtTheStart(t *testing.T) {
 	v := newView()
 	begin := v.now
@@ -139,7 +139,7 @@ func TestTooManyKeysAtTheStart(t *testing.T) {
 	}
 }
 
-// The memory of a group's keys is bounded, and forgets those without a heartbeat.
+// The number of a group's keys in memory is bounded. Keys without a heartbeat are deleted first.
 func TestPopulationForgets(t *testing.T) {
 	v := newView()
 	v.complete(v.now)

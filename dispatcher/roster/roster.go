@@ -8,9 +8,9 @@
 //
 // The roster is only a view. An instance in it may be dead, and Postgres decides which attempt is bound to which
 // instance. The roster expires instances itself, on its own monotonic clock, because the bucket notifies watchers of
-// deletions but not of expiries. A value that is not a heartbeat of a known version changes nothing. Such values can
-// occur, because an executor can direct JetStream's acknowledgement of its publish to another group's key. The roster
-// reports them: see Malformed.
+// deletions but not of expiries. The roster ignores values that are not heartbeats of a known version, and reports them: see
+// Malformed. Such values can occur because an executor can direct JetStream's acknowledgement of its publish to another
+// group's key.
 package roster
 
 import (
@@ -67,7 +67,7 @@ type Malformed struct {
 const (
 	reportAgain = 10 * time.Minute
 	reportedMax = 1000 // keys
-	reportsMax  = 100  // of one group in reportAgain, so that it does not fill the dead letters of all
+	reportsMax  = 100  // of one group in reportAgain, so that one group does not fill the dead letters of all groups
 )
 
 type key struct{ group, name string }
@@ -174,7 +174,7 @@ func (r *Roster) Since() time.Time {
 
 func (r *Roster) beat(k string, value []byte, seq uint64) {
 	if len(value) > wire.MaxHeartbeat {
-		r.reject(k, value, seq) // not a dead letter: it would only take room there
+		r.reject(k, value, seq) // it is not stored as a dead letter, because it is large
 		return
 	}
 	b, err := heartbeat(k, value)
@@ -211,7 +211,7 @@ func (r *Roster) reject(k string, value []byte, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.received(key{group, name}, "", seq)
-	// The guard purges by the name, so a name with a wildcard must not get there.
+	// The guard uses the name as a purge filter, so a name with a wildcard must not be recorded.
 	if ok && wire.ValidInstance(name) && domain.ValidGroupName(group) {
 		r.put(key{group, name}, seq, len(value), time.Time{})
 	}
@@ -407,7 +407,7 @@ func offers(b *wire.Heartbeat, target string) bool {
 	return domain.Offers(b.Handlers, b.Languages, target)
 }
 
-// Boot returns the boot of an instance, if the roster has the instance as alive.
+// Boot returns the boot of an instance, if the instance is alive in the roster.
 func (r *Roster) Boot(group, name string) (boot string, alive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -206,7 +206,7 @@ func TestJoinAndLeave(t *testing.T) {
 			t.Errorf("the absence for %s in group %q is %d, want %d", tt.target, tt.group, got, tt.want)
 		}
 	}
-	// A goodbye.
+	// The instance deletes its key at shutdown.
 	kv, err := b.js.KeyValue(t.Context(), wire.BucketInstances)
 	if err != nil {
 		t.Fatal(err)
@@ -357,8 +357,8 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 
 func group(name string) func(*wire.Heartbeat) { return func(h *wire.Heartbeat) { h.Group = name } }
 
-// An instance without heartbeats for its lease is removed, although the bucket does not notify watchers. An instance
-// with heartbeats stays.
+// An instance that sends no heartbeat for LeaseTTL is removed, although the bucket does not notify watchers of the expiry. An
+// instance with heartbeats stays.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -7,12 +7,12 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// silence is how long no heartbeat of a boot must have been received before its attempts may be declared lost. It
-// exceeds LeaseTTL by half a second, because the clocks of two machines do not run at exactly the same rate.
+// silence is the time without a heartbeat after which the attempts of a boot may be declared lost. It exceeds LeaseTTL by
+// half a second, because the clocks of two machines do not run at exactly the same rate.
 const silence = wire.LeaseTTL + 500*time.Millisecond
 
-// bootsMax bounds the remembered boots of one instance name. Two processes may share a name by mistake. With more boots
-// than the bound, verdicts about this name take longer. A hostile client can cause that only in its own group.
+// bootsMax is the maximum number of boots of one instance name in memory. Two processes may share a name by mistake. If there
+// are more boots, verdicts about this name take longer. A hostile client can cause that only in its own group.
 const bootsMax = 8
 
 // voices records when the boots of one instance name were last heard.
@@ -46,7 +46,7 @@ func (v *voices) hearAll(now time.Time) {
 	}
 }
 
-// last returns the latest time at which the boot can have been heard.
+// last returns an upper bound of the time of the boot's last heartbeat.
 func (v *voices) last(boot string) time.Time {
 	for _, b := range v.boots {
 		if b.boot == boot {
@@ -56,7 +56,7 @@ func (v *voices) last(boot string) time.Time {
 	return v.lost
 }
 
-// old reports whether all remembered times are too old to matter.
+// old reports whether all recorded times are too old to affect a verdict.
 func (v *voices) old(now time.Time) bool {
 	for _, b := range v.boots {
 		if now.Sub(b.heard) <= silence {

@@ -44,7 +44,7 @@ type Absence int
 
 // The kinds of absence, the least specific first.
 const (
-	NoOffer    Absence = iota // no live instance offers the target, or nothing more is known
+	NoOffer    Absence = iota // no live instance offers the target, or the reason is unknown
 	NoInstance                // the group has no live instance
 	AllDrain                  // instances offer the target, but all of them drain
 )
@@ -53,7 +53,7 @@ const (
 // instance got today; for least_recently_used, the turn of its last run. The instance with the smallest number is next.
 type Uses map[string]int64
 
-// Heard is an instance's answer to a ping. An instance that did not answer has none.
+// Heard is an instance's answer to a ping.
 type Heard struct {
 	JobRuns int // runs of the job that it has
 }
@@ -121,8 +121,8 @@ func language(target string) string {
 	return l
 }
 
-// qualify narrows the candidates by pin and avoid. It returns the instance
-// that avoid left out, or why no candidate is left.
+// qualify applies pin and avoid to the candidates. It returns the instance that avoid excluded, or the reason why no candidate is
+// left.
 func qualify(candidates []*Candidate, r Request) (fit []*Candidate, avoided string, none explain.Note) {
 	if r.Pin != "" {
 		for _, c := range candidates {
@@ -285,7 +285,7 @@ func score(key, instance string) uint64 {
 }
 
 // Shards assigns the shards of a broadcast to candidates. If total is 0, each candidate gets one shard, which may run only
-// there. Otherwise, total shards are distributed over the candidates in turn. If there is a pin, all shards may run only on
+// there. Otherwise, total shards are distributed round-robin. If there is a pin, all shards may run only on
 // that candidate. Without candidates, Shards returns nil.
 func Shards(candidates []*Candidate, total int, pin string) []engine.ShardBinding {
 	sorted := slices.DeleteFunc(slices.Clone(candidates), func(c *Candidate) bool { return pin != "" && c.Instance != pin })

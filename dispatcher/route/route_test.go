@@ -107,8 +107,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// An avoided instance may have room while the others are full. Then the run goes there or waits. In both cases, an
-// instance without room never gets it.
+// The run goes to an instance with room, or waits. If only the avoided instance has room, both outcomes are allowed.
 func TestChooseProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cs := candidates(0, make([]int, rapid.IntRange(0, 6).Draw(t, "instances"))...)
@@ -288,8 +287,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// Runs that are routed by use take turns. If all instances always have room, no instance gets two runs more than
-// another. With the route by time, no instance is used again before all others were used.
+// least_frequently_used and least_recently_used distribute runs evenly. If all instances always have room, no instance gets
+// two runs more than another. With least_recently_used, no instance is used again before all others were used.
 func TestByUseGoesRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "instances")

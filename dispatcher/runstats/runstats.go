@@ -1,7 +1,7 @@
-// Package runstats continuously aggregates finished runs into statistics. Every dispatcher runs a Roller. The Roller that
-// locks the mark's row works, and the others find the row locked and try again later. It reads the history by block
-// ranges, and only the runs that were settled since the last time, so that it does not slow down firing and settling.
-// If it is behind, it catches up one window at a time.
+// Package runstats continuously aggregates finished runs into statistics. Every dispatcher runs a Roller. One row of the
+// database stores the instant up to which the statistics are complete. The Roller that locks this row does the work, and the
+// others try again later. A Roller reads the history by block ranges, and only the runs that were settled since the last
+// time, so that it does not slow down firing and settling. If it is behind, it catches up one window at a time.
 package runstats
 
 import (

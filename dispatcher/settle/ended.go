@@ -13,7 +13,8 @@ import (
 // maxRetryAfter is the longest wait that a result can ask for. A job's backoff has the same bound.
 const maxRetryAfter = 7 * 24 * time.Hour
 
-// EndedOf checks a result and converts it. The caller takes the group from the subject, which the executor's token is bound to.
+// EndedOf validates a result and converts it. The caller takes the group from the message's subject, because the executor's token
+// permits only subjects of its group.
 func EndedOf(group string, r wire.Result) (engine.Ended, error) {
 	id, err := domain.ParseRunID(r.RunID)
 	if err != nil {
@@ -27,7 +28,7 @@ func EndedOf(group string, r wire.Result) (engine.Ended, error) {
 	}
 	switch e.Outcome {
 	case domain.OutcomeFailed:
-		if e.Reason == domain.NoReason || e.Reason == domain.ReasonCovered { // only a kill covers an attempt, which is then cancelled
+		if e.Reason == domain.NoReason || e.Reason == domain.ReasonCovered { // a covered attempt is cancelled, never failed
 			e.Reason = domain.ReasonHandlerError
 		}
 	case domain.OutcomeSucceeded, domain.OutcomeCancelled, domain.OutcomeUnstarted:
@@ -59,28 +60,28 @@ func (r *Recorder) FromStatus(run *engine.LiveRun, st wire.Status) []engine.Ende
 	return []engine.Ended{e}
 }
 
-// of returns an end, without outcome, of the current attempt of a run.
+// of returns an Ended without an outcome for a run's current attempt.
 func (r *Recorder) of(run *engine.LiveRun) engine.Ended {
 	return engine.Ended{
 		RunID: run.ID, Attempt: run.Attempt, Instance: run.Instance, BootID: run.BootID, Bind: run.Bind, FinishedAt: r.store.Now(),
 	}
 }
 
-// Lost ends a run's current attempt, because its instance died or no longer knows it.
+// Lost returns the end of a run's current attempt whose instance died or no longer knows it.
 func (r *Recorder) Lost(run *engine.LiveRun, why explain.Note) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Why = domain.OutcomeFailed, domain.ReasonLost, why
 	return e
 }
 
-// TimedOut ends a run's current attempt, because its instance did not report the end in time.
+// TimedOut returns the end of a run's current attempt whose instance did not report the end in time.
 func (r *Recorder) TimedOut(run *engine.LiveRun) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Why = domain.OutcomeFailed, domain.ReasonTimeout, explain.Of(explain.NoReport)
 	return e
 }
 
-// Killed ends an attempt that had not started when it was killed.
+// Killed returns the end of an attempt that had not started when it was killed.
 func (r *Recorder) Killed(run *engine.LiveRun) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Why = domain.OutcomeCancelled, run.KillReason, explain.Of(explain.NeverStarted)
@@ -95,14 +96,14 @@ func (r *Recorder) KilledUnbound(run *engine.LiveRun) engine.Ended {
 	}
 }
 
-// Unsendable ends an attempt whose offer, of so many bytes, is larger than the limit of a message.
+// Unsendable returns the end of an attempt whose offer has size bytes, which is more than the limit of a message.
 func (r *Recorder) Unsendable(run *engine.LiveRun, size, limit int) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Permanent, e.Why = domain.OutcomeFailed, domain.ReasonUnsupported, true, explain.Of(explain.OfferTooLarge, size, limit)
 	return e
 }
 
-// NoExecutor ends a run that no instance could take.
+// NoExecutor returns the end of a run that no instance could take.
 func (r *Recorder) NoExecutor(run domain.RunID, attempt int, why explain.Note) engine.Ended {
 	return engine.Ended{
 		RunID: run, Attempt: attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true,
@@ -110,7 +111,7 @@ func (r *Recorder) NoExecutor(run domain.RunID, attempt int, why explain.Note) e
 	}
 }
 
-// EndedBefore ends an attempt of which its instance remembers only the outcome.
+// EndedBefore returns the end of an attempt whose instance has kept only the outcome.
 func (r *Recorder) EndedBefore(run *engine.LiveRun, outcome string) engine.Ended {
 	e := r.of(run)
 	e.Why = explain.Of(explain.OutputLost)

@@ -10,8 +10,8 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// An executor can report only some of the reasons. Every other reason becomes handler_error, whether it comes in a result, in the answer to
-// status, or with the verdict ended.
+// An executor can report only some of the reasons. In results and in status answers, every other reason becomes handler_error. A
+// verdict "ended" has no reason, so the reason follows from its outcome.
 func TestReportedReasons(t *testing.T) {
 	id := domain.RunID{1}
 	recorder := &Recorder{log: slog.New(slog.DiscardHandler), store: clock{}}

@@ -1,7 +1,7 @@
 // Package settle records what happened to attempts: their starts and their ends.
 //
-// A Recorder commits first. Then it publishes the state changes and counts them. It fires nothing: held runs whose turn
-// has come are returned to the caller, who passes them to package fire.
+// A Recorder commits first. Then it publishes and counts the state changes. It does not fire runs: it returns the held runs
+// whose turn has come to the caller, which passes them to package fire.
 package settle
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Store is what the recorder needs from Postgres.
+// Store defines the database operations that the recorder needs.
 type Store interface {
 	Now() time.Time // the database's clock
 	Settle(ctx context.Context, ended []engine.Ended) (engine.SettleResult, error)
@@ -134,7 +134,7 @@ const LongRun = 500 * time.Millisecond
 
 const markTimeout = 5 * time.Second
 
-// Started records that attempts are running. If it cannot, the judge asks the instances again.
+// Started records that attempts are running. If that fails, the judge asks the instances again.
 func (r *Recorder) Started(ctx context.Context, started []engine.Started) {
 	if len(started) == 0 {
 		return
@@ -144,7 +144,7 @@ func (r *Recorder) Started(ctx context.Context, started []engine.Started) {
 	changes, err := r.store.MarkRunning(ctx, started)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.log.WarnContext(ctx, "cannot record which runs are running, retrying", "runs", len(started), "err", err)
+			r.log.WarnContext(ctx, "cannot record which runs are running, a reconciler asks the instances again", "runs", len(started), "err", err)
 		}
 		return
 	}

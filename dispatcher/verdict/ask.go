@@ -94,7 +94,7 @@ func (j *Judge) askRunning(ctx context.Context) error {
 	return nil
 }
 
-// findings sorts the attempts that an instance was asked about by what the judge does with them.
+// findings groups the attempts that an instance was asked about by the action that the judge takes.
 type findings struct {
 	running []engine.Started
 	ended   []engine.Ended
@@ -139,7 +139,7 @@ func (j *Judge) readSilent(runs []engine.LiveRun, statuses map[string]wire.Statu
 		st := statuses[r.ID.String()]
 		early := r.BoundAt == nil || !r.BoundAt.Before(waited) || !r.DueAt.Before(waited)
 		if early && st.Status != wire.StatusRunning {
-			continue // its offer, the answer, or its result is on the way
+			continue // its offer, the answer, or its result is in flight
 		}
 		switch st.Status {
 		case wire.StatusRunning:
@@ -156,8 +156,8 @@ func (j *Judge) readSilent(runs []engine.LiveRun, statuses map[string]wire.Statu
 		case wire.StatusBarred:
 			f.refused = append(f.refused, r)
 		case wire.StatusRefused, wire.StatusUnknown:
-			// The refusal may be of an earlier round, while the offer of this round is on its way. The answer to a new
-			// round counts.
+			// The refusal may belong to an earlier round, while the offer of this round is still in flight. Only the answer to
+			// a new round is conclusive.
 			f.again = append(f.again, r)
 		}
 	}

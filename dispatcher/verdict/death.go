@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// minLostAfter is the smallest LostAfter: a verdict takes up to this long after an instance's death, because the lease has to
+// minLostAfter is the minimum of LostAfter. A verdict can take this long after an instance's death, because the lease has to
 // expire, a ping has to time out, and the loop has a period.
 const minLostAfter = 15 * time.Second
 
@@ -27,17 +27,17 @@ const (
 
 // judgeDeaths declares the attempts of dead boots lost. A verdict takes these steps, in this order:
 //
-//  1. This process has heard NATS without a break for longer than a lease. Otherwise its own connection may be the cause of the
-//     silence.
-//  2. The judge lists the attempts. The verdict covers no attempt that is bound later, because the instance may have been
-//     frozen and may have woken.
+//  1. This process has been connected to NATS for longer than a lease, without an interruption. Otherwise its own connection may be
+//     the reason for the missing heartbeats.
+//  2. The judge lists the attempts. The verdict does not apply to attempts that are bound later, because the instance may have
+//     been frozen and may continue now.
 //  3. A read from the leader of the bucket shows no lease, or the lease of another boot.
 //  4. This process has received everything that the bucket held at that read, and no heartbeat of the boot in the 10.5 s
 //     before the read: see "The fence" in package dispatcher.
-//  5. A ping has no answer, or an answer of another boot.
+//  5. A ping gets no answer, or the answer of another boot.
 //  6. The results of the group that the streams held at that moment are settled. The attempt's result may be among them. Results
 //     of other groups do not matter, so a group that floods the streams delays only verdicts about its own instances.
-//  7. If another boot of the instance lives, its spool has no result of the attempt.
+//  7. If another boot of the instance is alive, its spool has no result of the attempt.
 func (j *Judge) judgeDeaths(ctx context.Context) error {
 	if !j.Peers.HeardForLong() {
 		return nil
@@ -108,7 +108,7 @@ func (j *Judge) judge(ctx context.Context, b engine.BoundBoot, since time.Time) 
 			ended += j.endDead(ctx, b, part, successor, known)
 		}
 		if ended == 0 {
-			return nil // the whole list was out of date; the next pass reads it again
+			return nil // the cached list was out of date; the next pass reads a new one
 		}
 	}
 }
@@ -129,12 +129,12 @@ func (j *Judge) runsOf(ctx context.Context, b engine.BoundBoot) (all []engine.Li
 	return all, nil
 }
 
-// maxUnclear is how long an unclear lease delays a verdict. A live instance overwrites it within seconds. If it stays longer,
-// another client keeps writing it, and the ping decides without the lease.
+// maxUnclear is how long a value that is not a heartbeat delays a verdict (peer.ErrUnclearLease). A live instance overwrites the
+// value within seconds. If the key has such values for longer, another client keeps writing them, and only the ping decides.
 const maxUnclear = 3 * wire.LeaseTTL
 
-// isDead reports whether a boot that the roster does not show is dead, and whether another boot of its instance lives. After an
-// error, neither is known.
+// isDead reports whether a boot that the roster does not show is dead. successor reports whether another boot of its instance is
+// alive. Both are undefined after an error.
 func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time) (dead, successor bool, err error) {
 	read := time.Now()
 	lease, err := j.Peers.ReadLease(ctx, b.Group, b.Instance)
@@ -146,7 +146,7 @@ func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time)
 	}
 	reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpPing})
 	if err == nil && reply.BootID == b.BootID {
-		return false, false, nil // it lives, and will have a lease again
+		return false, false, nil // it is alive, and will have a lease again
 	}
 	successor = err == nil
 	//sim:seam death-results
@@ -154,12 +154,12 @@ func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time)
 	return err == nil && settled, successor, err
 }
 
-// catchUpTimeout is how long a verdict waits for this process's watch, which receives the bucket's messages within
-// milliseconds. After it, the next pass tries again.
+// catchUpTimeout is how long a verdict waits until this process's watch has received the bucket's messages. Usually that takes
+// milliseconds. After the timeout, the next pass tries again.
 const catchUpTimeout = time.Second
 
-// silentBefore waits until this process has received the bucket's messages up to seq, and reports false after catchUpTimeout. It
-// then reports whether no heartbeat of the boot arrived in the 10.5 s before the read.
+// silentBefore waits until this process has received the bucket's messages up to seq. It then reports whether no heartbeat of the
+// boot arrived in the 10.5 s before the read. It returns false if the messages do not arrive within catchUpTimeout.
 func (j *Judge) silentBefore(ctx context.Context, b engine.BoundBoot, read time.Time, seq uint64) bool {
 	for deadline := time.Now().Add(catchUpTimeout); !j.Roster.CaughtUp(seq); {
 		if time.Now().After(deadline) || !lifecycle.Pause(ctx, 5*time.Millisecond) {

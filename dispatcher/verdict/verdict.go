@@ -1,4 +1,4 @@
-// Package verdict finds out what happened to attempts that are bound to an instance and about which no message arrived.
+// Package verdict finds out what happened to bound attempts about which no message arrived.
 //
 // A Judge asks live instances about such attempts, and declares the attempts of dead instances lost. The proof that a lost
 // attempt never starts is in package dispatcher, under "The fence".
@@ -21,7 +21,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Store is what the judge needs from Postgres.
+// Store defines the database operations that the judge needs.
 type Store interface {
 	Now() time.Time // the database's clock
 	Silent(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error)
@@ -30,7 +30,7 @@ type Store interface {
 	RaiseBinds(ctx context.Context, runs []engine.LiveRun) ([]engine.LiveRun, error)
 }
 
-// Config is what a judge works with. All fields but LostAfter are required.
+// Config holds the dependencies and settings of a Judge. All fields but LostAfter are required.
 type Config struct {
 	Store    Store
 	Peers    *peer.Peers
@@ -61,7 +61,7 @@ func New(cfg Config) *Judge {
 	}
 }
 
-// Run asks and judges until ctx ends. Each kind of question has its own loop, because it waits for answers.
+// Run asks instances and gives verdicts until ctx ends. Each kind of question has its own loop, because it waits for answers.
 func (j *Judge) Run(ctx context.Context) {
 	every := func(period time.Duration, failure string, f func(context.Context) error) func(context.Context) {
 		return func(ctx context.Context) {
@@ -96,7 +96,7 @@ func newBound() bound {
 // recent is the maximum age of a cached list. It is a little more than the period of the loop that reads a new one each time.
 const recent = 1200 * time.Millisecond
 
-// boundBoots returns the boots that runs are bound to. It reads a new list if the cached one has the age old or more.
+// boundBoots returns the boots that runs are bound to. It reads a new list if the age of the cached one is at least old.
 func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]engine.BoundBoot, error) {
 	select {
 	case <-j.bound.turn:

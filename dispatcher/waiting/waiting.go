@@ -1,6 +1,6 @@
-// Package waiting holds what the parts of one process know about runs that wait for an instance.
+// Package waiting tracks, in the memory of one process, which groups, targets and instances have waiting runs.
 //
-// It is a hint that saves work. Postgres holds the waiting runs, and losing the hint costs a second or two.
+// The set is a hint that saves work. Postgres stores the waiting runs, and the loss of the hint delays runs by a second or two.
 package waiting
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Poll is how often waiting runs are looked at if nothing signals earlier.
+// Poll is the time between two passes over the waiting runs if no signal starts one earlier.
 const Poll = time.Second
 
 // Batch is the maximum number of waiting runs that are assigned in one transaction.
@@ -57,5 +57,5 @@ func (k *Kinds) Remove(key engine.WaitingKey) {
 // Wake signals that a run began to wait.
 func (k *Kinds) Wake() { lifecycle.Signal(k.wake) }
 
-// Woken receives after a Wake. One process has one receiver, the assigner.
+// Woken returns a channel that receives a value after each Wake. Only the assigner receives from it.
 func (k *Kinds) Woken() <-chan struct{} { return k.wake }

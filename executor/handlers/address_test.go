@@ -25,7 +25,7 @@ func httpRun(t *testing.T, o handlers.HTTPOptions, target string) executortest.R
 	return executortest.RunFunc(t.Context(), handlers.NewHTTP(o), executor.RunInfo{ID: "run-1", Attempt: 2, Param: fmt.Sprintf(`{"url": %q}`, target)})
 }
 
-// denied checks that the handler refused to connect, for good.
+// denied checks that the handler refused to connect, with a permanent error.
 func denied(t *testing.T, what string, res executortest.Result) {
 	t.Helper()
 	if res.Err == nil || !res.Permanent || !strings.Contains(res.Err.Error(), "the address ") {
@@ -189,8 +189,8 @@ func TestHTTPProxy(t *testing.T) {
 	}
 }
 
-// names is a DNS server on which every name has one IPv4 address. The answers to the queries for it are addresses in turn; the last
-// one stays.
+// names is a DNS server that answers every query with one IPv4 address. Consecutive queries get consecutive addresses of a list; after
+// its end, they get the last one.
 type names struct {
 	conn      net.PacketConn
 	addresses []netip.Addr

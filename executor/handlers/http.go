@@ -59,8 +59,8 @@ func HTTP(ctx context.Context, run executor.Run) error { return HTTPOptions{}.ha
 //	expect   a status code, "200-299", or a list of these; default 200-299
 //
 // The request has the headers Belfry-Run-Id, Belfry-Attempt and Idempotency-Key, unless the param has headers of these
-// names. The key is the run's id, so it is the same for each attempt: a server that keeps to it carries out the request
-// once, also if an attempt got no response.
+// names. The key is the run's id, which is the same for each attempt. A server that supports the header therefore performs
+// the request only once, even if an attempt received no response.
 //
 // The handler writes the start of the response into the log. Up to executor.MaxOutput bytes of the response become the
 // output. An unexpected status is an error. If that response has a Retry-After header, the next attempt waits for the

@@ -67,8 +67,8 @@ func numbers(texts []string) (out []int, err error) {
 // kept are the variables of this process that programs of an account get. All others may contain secrets of root.
 var kept = []string{"PATH", "LANG", "LANGUAGE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
-// Environ returns the environment of programs that run under the account: PATH, the locale, the time zone and the places
-// of certificates from this process, and the account's HOME, USER, LOGNAME and SHELL.
+// Environ returns the environment of programs that run under the account: PATH, the locale, the time zone and the
+// locations of certificates from this process, and the account's HOME, USER, LOGNAME and SHELL.
 func (a *Account) Environ() []string {
 	var env []string
 	for _, entry := range os.Environ() {

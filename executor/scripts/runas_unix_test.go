@@ -129,7 +129,7 @@ func TestRunAsIsCancelledAsAGroup(t *testing.T) {
 	}
 }
 
-// TestRunAsDaemon: a daemon that a script leaves behind, and that holds the script's output open, does not hold the run.
+// TestRunAsDaemon: a daemon that a script leaves behind, and that holds the script's output open, does not delay the end of the run.
 func TestRunAsDaemon(t *testing.T) {
 	as := stranger(t)
 	need(t, "setsid")

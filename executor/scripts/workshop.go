@@ -14,8 +14,8 @@ const (
 	workshopLock   = "lock"
 )
 
-// workshop is the directory of a Runner. It is locked while its process lives. The next Runner removes the directories
-// that are not locked, because their processes have died.
+// workshop is the directory of a Runner. It is locked as long as the Runner's process runs. The next Runner removes the
+// directories that are not locked, because their processes have died.
 type workshop struct {
 	path string
 	lock io.Closer

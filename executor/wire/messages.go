@@ -155,7 +155,7 @@ type Result struct {
 	BootID       string `json:"boot_id"` // the boot that ran the attempt, even if a later boot reports it
 	RunID        string `json:"run_id"`
 	Attempt      int    `json:"attempt"`
-	Bind         int    `json:"bind,omitempty"` // the highest bind seen; an unstarted result answers only this binding
+	Bind         int    `json:"bind,omitempty"` // the highest bind seen; an unstarted result applies only to this binding
 	Outcome      string `json:"outcome"`
 	Reason       string `json:"reason,omitempty"`
 	Message      string `json:"message,omitempty"`
@@ -244,7 +244,7 @@ type Control struct {
 	JobID  int64  `json:"job_id,omitempty"` // for ping: the executor answers with the number of its attempts of this job
 }
 
-// Ref identifies an attempt of a run. In settled, BootID is the boot in the settled result.
+// Ref identifies an attempt of a run. In a settled request, BootID is the boot id of the settled result.
 type Ref struct {
 	RunID   string `json:"run_id"`
 	Attempt int    `json:"attempt"`
@@ -258,7 +258,7 @@ const (
 	OpKill    = "kill"    // ends these attempts; bars them if the executor does not know them yet
 	OpDrain   = "drain"   // the executor must take no more attempts
 	OpSettled = "settled" // the results of these attempts are in Postgres; the executor may delete them
-	OpScript  = "script"  // brings the code of a script
+	OpScript  = "script"  // carries the code of a script
 )
 
 // ControlReply answers every Control request.
@@ -321,7 +321,7 @@ type DeadLetter struct {
 	Subject string `json:"subject"`
 	Error   string `json:"error"`
 	Data    []byte `json:"data"` // base64 in JSON
-	// Headers holds the message's headers if they have a meaning, which is the case for events.
+	// Headers holds the message's headers. Only dead letters of events can have them.
 	Headers map[string][]string `json:"headers,omitempty"`
 	// Bytes is the length of the message if Data holds only its beginning.
 	Bytes int `json:"bytes,omitempty"`

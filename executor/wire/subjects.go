@@ -40,7 +40,7 @@ func ResultSubject(group string) string { return Prefix + "result." + group }
 // LogSubject returns the subject of the log lines of a group's runs, stored in StreamLogs.
 func LogSubject(group string) string { return Prefix + "log." + group }
 
-// RunSubject returns the subject of the state changes of a group's runs. They are plain publishes.
+// RunSubject returns the subject of the state changes of a group's runs. No stream stores these messages.
 func RunSubject(group string) string { return Prefix + "run." + group }
 
 // EventSubject returns the subject of an event, stored in StreamEvents.

@@ -18,7 +18,7 @@ type Session struct {
 	ExpiresAt domain.Instant `json:"expires_at"`
 }
 
-// Login exchanges a user's password for a token. The client itself keeps its own token.
+// Login exchanges a user's password for a token. The client continues to use its own token.
 func (c *Client) Login(ctx context.Context, username, password string) (Session, error) {
 	var s Session
 	err := c.call(ctx, http.MethodPost, "/auth/login", nil, map[string]string{"username": username, "password": password}, &s)

@@ -281,7 +281,7 @@ func TestFollowLog(t *testing.T) {
 		switch requests {
 		case 1: // breaks after two lines
 			io.WriteString(w, line(1)+line(2))
-		case 2: // sends one again
+		case 2: // sends one line again
 			if r.URL.Query().Get("from") != "3" {
 				t.Errorf("asked from %s", r.URL.Query().Get("from"))
 			}

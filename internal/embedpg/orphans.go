@@ -50,7 +50,7 @@ func stopOrphans(ctx context.Context, data string, log *slog.Logger) error {
 	if len(orphans) == 0 {
 		return nil
 	}
-	log.Info("stopping a Postgres that outlived its owner", "pids", orphans)
+	log.Info("stopping a Postgres that an earlier process left running", "pids", orphans)
 	return endOrphans(ctx, data, orphans)
 }
 

@@ -71,7 +71,7 @@ func (p *process) supervise(deathSignal syscall.Signal, reader *os.File, started
 	}
 	releaseWatchdog, err := startWatchdog(p.cmd.Process.Pid, deathSignal)
 	if err != nil {
-		p.log.Warn("cannot start the watchdog, Postgres would outlive a killed Belfry until the next start", "err", err)
+		p.log.Warn("cannot start the watchdog, Postgres keeps running until the next start if Belfry is killed", "err", err)
 	}
 	started <- nil
 

@@ -26,7 +26,7 @@ const (
 	// pipesAfter bounds the wait for the end of the output after the program itself has ended. A daemon that the
 	// program left behind may keep the pipes open.
 	pipesAfter = 2 * time.Second
-	// outputPrefix is the prefix of a line on stdout that sets the run's output. The last such line counts.
+	// outputPrefix is the prefix of a line on stdout that sets the run's output. The last such line is used.
 	outputPrefix = "::output "
 )
 
@@ -163,9 +163,9 @@ type stoppedError struct {
 func (e *stoppedError) Error() string { return "stopped the program (" + e.status + ")" }
 func (e *stoppedError) Unwrap() error { return e.cause }
 
-// Inherited returns the part of this process's environment that programs get: under this process's account all without
-// the BELFRY_ variables, which contain settings such as the group's token that the authors of jobs must not see; under
-// another account only the variables of runas.Account.Environ.
+// Inherited returns the environment that programs inherit. Under this process's account, it is this process's environment
+// without the BELFRY_ variables, because these contain secrets such as the group's token. Under another account, it is
+// runas.Account.Environ.
 func Inherited(as *runas.Account) []string {
 	if as != nil {
 		return as.Environ()
@@ -247,7 +247,7 @@ func (f *outputFinder) last() (string, bool) {
 // mostSaid is the limit of the output that Quiet passes on, in bytes.
 const mostSaid = 64 << 10
 
-// Quiet runs a program whose output does not belong into a run's log. It writes the first 64 KiB of the output to said.
+// Quiet runs a program whose output does not belong in a run's log. It writes the first 64 KiB of the output to said.
 // The program ends in the same way as with Run.
 func Quiet(ctx context.Context, p Program, said io.Writer) error {
 	if ctx.Err() != nil {
