@@ -13,16 +13,17 @@ import (
 var planted = []struct {
 	fault, duty string
 	long        bool // left out of the short form of the tests
+	rare        bool // on a busy machine, the fault does not show each time: the case runs up to ten times
 }{
 	{fault: "no check", duty: "beat_limit"},
 	{fault: "no check", duty: "frozen"},
 	{fault: "newest beat", duty: "beat_limit"},
-	{fault: "newest beat", duty: "frozen"},
+	{fault: "newest beat", duty: "frozen", rare: true}, // it shows if the process sends a heartbeat before the attempts have their turn
 	{fault: "twice", duty: "duplicates"},
 	{fault: "forgets", duty: "result_repeated"},
 
 	{fault: "newest beat at the start", duty: "beat_limit"},
-	{fault: "newest beat at the start", duty: "frozen", long: true},
+	{fault: "newest beat at the start", duty: "frozen", long: true, rare: true},
 	{fault: "newest beat", duty: "beat_old", long: true},
 	{fault: "newest beat", duty: "beat_unknown"},
 	{fault: "unstarted at once", duty: "unstarted_again"},
@@ -66,7 +67,13 @@ func TestPlantedFaults(t *testing.T) {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			r, err := Run(t.Context(), Options{Command: miniCommand(t, p.fault), Only: []string{p.duty}, patience: 20 * time.Second})
+			run := func() (Report, error) {
+				return Run(t.Context(), Options{Command: miniCommand(t, p.fault), Only: []string{p.duty}, patience: 20 * time.Second})
+			}
+			r, err := run()
+			for try := 1; p.rare && try < 10 && err == nil && r.OK; try++ {
+				r, err = run()
+			}
 			switch {
 			case err != nil:
 				t.Errorf("%s: %v", p.fault, err)
