@@ -200,7 +200,7 @@ func (p *process) addAuth(nc *nats.Conn, s *store.Store, l logins) error {
 	return nil
 }
 
-// directory knows the valid tokens of groups and of senders of events.
+// directory looks up the valid tokens of groups and of senders of events.
 type directory struct {
 	groups  *group.Store
 	senders *account.Tokens

@@ -133,7 +133,7 @@ func (e *engineRun) startPart(ctx context.Context, o Order) (*child, error) {
 	return c, err
 }
 
-// loadTries is how often jobs are written if the database does not take them in time for their first fire.
+// loadTries bounds the attempts to write the jobs. An attempt fails if the database is too slow for their first fire time.
 const loadTries = 3
 
 // loadJobs writes the jobs of the load, early enough for the pre-read.

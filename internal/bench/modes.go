@@ -28,7 +28,7 @@ func (b *Bench) rateLoad(from time.Time) load {
 	return load{Sets: []set{{N: b.Config.Rate, From: from, For: b.Config.Span.Truncate(time.Second), Spread: b.Config.Spread}}}
 }
 
-// max finds the highest sustained rate: of the baseline by running as fast as it can, of the engine by search.
+// max finds the highest sustained rate. The baseline runs as fast as it can; the engine's rate is found by a search.
 func (b *Bench) max(ctx context.Context) error {
 	return b.alternate(ctx, maximum,
 		baseline{b.rig}.max,

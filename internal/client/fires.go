@@ -15,8 +15,8 @@ type FireScope struct {
 	Job          domain.JobID
 }
 
-// AuditFires returns one page of the fire check. The next page begins at its Next, and needs the same span, which the page
-// contains.
+// AuditFires returns one page of the fire check. The cursor of the next page is this page's Next. The request for it must have
+// the span that this page contains.
 func (c *Client) AuditFires(ctx context.Context, f FireScope, cursor string) (firecheck.Page, error) {
 	q := values("cursor", cursor, "since", f.Since.String())
 	if !f.Until.IsZero() {

@@ -413,7 +413,7 @@ func (w Web) check(f *domain.Faults) {
 // Proxies returns the networks of --trusted-proxy.
 func (w Web) Proxies() []netip.Prefix { return networks(w.TrustedProxies) }
 
-// networks parses networks, and leaves out texts that are none.
+// networks parses networks and leaves out invalid ones.
 func networks(texts []string) (out []netip.Prefix) {
 	for _, text := range texts {
 		if n, err := network(text); err == nil {

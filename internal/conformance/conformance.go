@@ -252,7 +252,7 @@ func (s *stage) attempt(d duty) (j judgement) {
 	return judgement{verdict: Passed, text: d.run(s)}
 }
 
-// addFaults marks the duties as failed that a message of any case has broken.
+// addFaults marks a duty as failed if a message of any case broke it.
 func (t *tester) addFaults() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -99,7 +99,7 @@ func said(notes []*Note) string {
 	return "ended " + notes[0].Outcome
 }
 
-// known reports whether the database has the end that the handler wrote down, or may have another one.
+// known reports whether the database has the end that the handler wrote down, or may have a different one.
 func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	// A kill between the end of a handler and the write of its result to disk loses the result. That takes longer while the disk is
 	// busy.

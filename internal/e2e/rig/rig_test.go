@@ -240,7 +240,8 @@ func TestFrozenServerKeepsNobodyOut(t *testing.T) {
 	c.logInsWork()
 }
 
-// The same holds if the hosts of most responders lose power. The servers notice it without an end of the connections.
+// If the hosts of most responders lose power, executors can still log in. The servers notice the loss although no connection is
+// closed.
 func TestVanishedAnswerersKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	c := NewNATSCluster(t, t.TempDir())
