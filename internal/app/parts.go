@@ -143,7 +143,7 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 	defer tick.Stop()
 	for presence, silent := int64(0), false; ; {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), presencePeriod)
-		presence, err = s.Attend(work, presence, name) // also when ctx ends, so that a gap starts at the end
+		presence, err = s.Attend(work, presence, name) // once more after ctx has ended, so that a gap starts exactly then
 		cancel()
 		if err != nil && !silent && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "cannot record that this scheduler is running, retrying", "err", err)

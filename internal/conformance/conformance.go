@@ -235,7 +235,7 @@ func (s *stage) judge(d duty) Line {
 	}
 }
 
-// attempt runs a case and returns its judgement, also if the case panics with one.
+// attempt runs a case and returns its judgement, even if the case panics with one.
 func (s *stage) attempt(d duty) (j judgement) {
 	defer func() {
 		if e := recover(); e != nil {

@@ -188,7 +188,7 @@ func TestPromiseExecutorGone(t *testing.T) {
 	judge(t, pulse, "from the death of the executor to the verdict about a run with a retry", r.Attempts[0].FinishedAt.Sub(gone), lostWithin)
 }
 
-// A retry with a backoff of 1 s starts within 4.5 s, also if the leader of River dies between the attempts.
+// A retry with a backoff of 1 s starts within 4.5 s, even if the leader of River dies between the attempts.
 func TestPromiseRetryWithinTwoSeconds(t *testing.T) {
 	c := newCluster(t)
 	pulse := promise(t, c)

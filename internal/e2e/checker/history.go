@@ -5,7 +5,7 @@
 //
 // If an edit or a jitter leaves open whether a fire time belongs to a version, a rule accepts both results. In all other cases
 // it accepts only one. All instants come from the clock of one machine. The database, the faults and the handlers' notes use
-// that clock, also if the handler's process has a shifted clock.
+// that clock, even if the handler's process has a shifted clock.
 package checker
 
 import (

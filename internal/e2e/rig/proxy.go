@@ -67,7 +67,7 @@ func (p *Proxy) Blackhole() { p.set(linkBlack) }
 // Heal passes data again. It does not change the latency.
 func (p *Proxy) Heal() { p.set(linkOpen) }
 
-// Vanish makes the existing connections dead, as if the server's host had lost power: data sent through them is lost, also after
+// Vanish makes the existing connections dead, as if the server's host had lost power: data sent through them is lost, even after
 // Heal, and neither side sees an end. New connections are black-holed until Heal.
 func (p *Proxy) Vanish() {
 	p.mu.Lock()
