@@ -38,7 +38,8 @@ func (b *Bench) max(ctx context.Context) error {
 // maximum names the measurement of the highest sustained rate in the report.
 const maximum = "maximum"
 
-// The phases of an overload: half the maximum, then twice the maximum, then half of it again.
+// The phases before, during and after an overload. The rate is half the maximum, then twice the maximum, then half the maximum
+// again.
 const (
 	beforeOverload = 5 * time.Second
 	afterOverload  = 30 * time.Second

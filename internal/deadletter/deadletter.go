@@ -158,7 +158,7 @@ func (b *Box) Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error)
 	return l, remove(ctx, s, seq)
 }
 
-// Delete deletes a letter.
+// Delete deletes a letter and returns it.
 func (b *Box) Delete(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
 	s, err := b.stream(ctx)
 	if err != nil {

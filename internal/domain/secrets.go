@@ -18,9 +18,9 @@ const (
 	secretEnds  = `(?:auth|pass|pw|sig)`
 	// nameInText matches such a name within a text, starting at its secret word.
 	nameInText = `(?:` + secretWords + `[\w.-]*|[_-]` + secretEnds + `|\bsig)`
-	// word is a word of a shell.
+	// word matches a word of a shell command, with or without quotes.
 	word = `(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"'])+`
-	// gap separates words of a shell.
+	// gap matches the space between two words of a shell command.
 	gap = `(?:[ \t]|\\\r?\n)+`
 )
 

@@ -26,7 +26,7 @@ type Settings struct {
 	FireAllMax int           // how many missed fire times fire_all makes up for; it takes the latest ones
 }
 
-// DefaultSettings returns the default settings.
+// DefaultSettings returns the settings of a server without flags.
 func DefaultSettings() Settings {
 	return Settings{Horizon: 5 * time.Second, Ahead: 10 * time.Second, Near: 2 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
 }

@@ -154,7 +154,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	}
 }
 
-// TestStopWhileTheStreamRefuses: an executor keeps its results for as long as it may while the stream is full.
+// TestStopWhileTheStreamRefuses: while the stream is full, a stopping executor keeps its results and publishes them again.
 func TestStopWhileTheStreamRefuses(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()

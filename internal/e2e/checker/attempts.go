@@ -101,8 +101,8 @@ func said(notes []*Note) string {
 
 // known reports whether the database has the end that the handler wrote down, or may have a different one.
 func (c *check) known(r *Run, a *Attempt, n *Note) bool {
-	// A kill between the end of a handler and the write of its result to disk loses the result. That takes longer while the disk is
-	// busy.
+	// A kill between the end of a handler and the write of its result to disk loses the result. The write takes longer while
+	// the disk is busy.
 	const gap = 5 * time.Second
 	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
 	switch late := c.late[try{a.Run, a.Attempt}]; {
@@ -241,7 +241,7 @@ func (c *check) retries(r *Run) {
 	}
 }
 
-// reasons checks that the cause that a run's end names did exist.
+// reasons checks that each end of a run has a reason that the history confirms.
 func (c *check) reasons(r *Run) {
 	j := c.jobs[r.Job]
 	if j == nil || j.version(r.Version) == nil || !r.State.Final() {

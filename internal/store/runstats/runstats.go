@@ -142,7 +142,8 @@ func (s *Store) Tend(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			// A vacuum is cancelled if another session waits longer for its lock.
+			// Postgres cancels an autovacuum if another session waits for its lock for long. So this transaction waits only
+			// briefly.
 			if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '100ms'`); err != nil {
 				return err
 			}
