@@ -94,7 +94,7 @@ func (e *engineRun) atRest(ctx context.Context, start func(*engineRun, context.C
 // idleWarmUp is the time between the start of the processes and a measurement at rest.
 const idleWarmUp = 10 * time.Second
 
-// start starts the roles, and executors that NATS knows when it returns.
+// start starts the roles and the executors, and returns when all of them are ready.
 func (e *engineRun) start(ctx context.Context) error {
 	e.display.progress("starting schedulers, dispatchers and executors")
 	for _, kind := range []struct {

@@ -39,7 +39,7 @@ const (
 	Failover            Code = "failover"
 	Busyover            Code = "busyover"
 	BroadcastShard      Code = "broadcast_shard"
-	NotExpanded         Code = "not_expanded" // a broadcast without its shards yet
+	NotExpanded         Code = "not_expanded" // a broadcast whose shards do not exist yet
 )
 
 // Why fire times were missed.

@@ -73,7 +73,7 @@ func newVerified(size int) (*verified, error) {
 	return &verified{tokens: tokens}, nil
 }
 
-// grant returns what a token was last verified for, unless that has ended.
+// grant returns the access that a token was last verified for, unless it has ended.
 func (v *verified) grant(hash tokenHash, now time.Time) (grant, bool) {
 	g, ok := v.tokens.Get(hash)
 	return g, ok && !g.over(now)

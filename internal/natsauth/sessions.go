@@ -34,8 +34,8 @@ const (
 	serverLasts = time.Minute
 )
 
-// ShortLifetime is the lifetime of log-ins if there are no Sessions: no one else ends the connections of a token that is
-// no longer valid.
+// ShortLifetime is the lifetime of log-ins if there are no Sessions, because only its end then closes the connections of a
+// token that is no longer valid.
 const ShortLifetime = 50 * time.Second
 
 // Directory says which tokens are valid.

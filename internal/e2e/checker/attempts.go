@@ -241,7 +241,7 @@ func (c *check) retries(r *Run) {
 	}
 }
 
-// reasons checks that each end of a run has a reason that the history confirms.
+// reasons checks that the history confirms the reason of a run's end.
 func (c *check) reasons(r *Run) {
 	j := c.jobs[r.Job]
 	if j == nil || j.version(r.Version) == nil || !r.State.Final() {

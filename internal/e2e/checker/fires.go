@@ -56,7 +56,7 @@ func (c *check) fires(j *job) {
 
 // expectation is a fire time of at least one version of the job.
 type expectation struct {
-	versions []*Version // in force around the fire time, and with it in their schedule
+	versions []*Version // in force around the fire time, with a schedule that contains it
 	definite bool       // all versions in force around the fire time have it
 }
 

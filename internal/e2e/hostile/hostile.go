@@ -48,7 +48,7 @@ const (
 	connections       = 50
 )
 
-// Config holds the server and group to attack, and the kinds and bounds of the attack.
+// Config holds the server, the client's group and token, and the kinds and bounds of the attack.
 type Config struct {
 	URL   string `json:"url"`
 	Group string `json:"group"`

@@ -142,8 +142,7 @@ func (s *Store) Tend(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			// Postgres cancels an autovacuum if another session waits for its lock for long. So this transaction waits only
-			// briefly.
+			// Postgres cancels an autovacuum that blocks another session for long. So this transaction waits only briefly.
 			if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '100ms'`); err != nil {
 				return err
 			}
