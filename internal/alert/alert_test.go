@@ -447,7 +447,7 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// The reason of missed fire times is in the language of the channel, also after the alert was stored in a queue. If a reason is
+// The reason of missed fire times is in the language of the channel, even after the alert was stored in a queue. If a reason is
 // known only as an English sentence, it stays English.
 func TestMissedReasonInTheLanguageOfTheChannel(t *testing.T) {
 	at := domain.At(now)

@@ -148,7 +148,7 @@ func maskURL(raw string) string {
 	return u.Scheme + "://" + u.Host + "/" + Masked
 }
 
-// Keep sets secrets that an update leaves out or returns masked to the values of the channel before the update.
+// Keep copies secrets from the channel before the update if the update omits them or contains them masked.
 func (c *Channel) Keep(before Channel) {
 	if c.Kind != before.Kind {
 		return

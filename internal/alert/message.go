@@ -101,7 +101,7 @@ func tidyLines(s string, most int) string {
 	return strings.Join(lines, "\n")
 }
 
-// tidy returns s as one line of at most most characters. It removes characters that would change the appearance of the
+// tidy returns s as one line, shortened to most characters. It removes characters that would change the appearance of the
 // surrounding text: control characters, terminal colour codes, and marks that change the text direction.
 func tidy(s string, most int) string {
 	s = ansi.ReplaceAllString(s, "")

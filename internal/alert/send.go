@@ -51,7 +51,7 @@ func NewSender(c Config) *Sender {
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	if !c.DenyPrivate {
-		transport.Proxy = http.ProxyFromEnvironment // with a proxy, only the proxy's address could be checked
+		transport.Proxy = http.ProxyFromEnvironment // with a proxy, mayConnect would see only the proxy's address
 	}
 	s.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return s

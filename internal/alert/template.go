@@ -18,7 +18,7 @@ import (
 //
 //   - They cannot call functions whose result is longer than their arguments, such as printf, which could return megabytes.
 //   - They cannot call templates, which could call themselves.
-//   - They can range over the log only, with at most two nested ranges.
+//   - They can range only over the log, with at most two nested ranges.
 //   - Execution ends when the output exceeds its maximum size.
 //
 // The first three are checked when a channel is saved.

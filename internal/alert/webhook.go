@@ -117,7 +117,7 @@ func (s *Sender) feishu(ctx context.Context, c *Channel, m Message) (string, err
 	if c.Secret != "" {
 		at := strconv.FormatInt(s.Now().Unix(), 10)
 		body["timestamp"] = at
-		// Feishu uses the usual text as the HMAC key, and signs an empty text.
+		// Feishu uses the timestamp and the secret as the HMAC key, and signs an empty text.
 		body["sign"] = base64.StdEncoding.EncodeToString(mac(at+"\n"+c.Secret, ""))
 	}
 	answer, err := s.postJSON(ctx, c.URL, body)

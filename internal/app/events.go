@@ -43,7 +43,7 @@ func (p *process) useEvents(s *store.Store) error {
 	return nil
 }
 
-// Accept accepts events.
+// Accept accepts events and counts them in the metrics.
 func (m *meteredEvents) Accept(ctx context.Context, in []event.Incoming) ([]storeevent.Accepted, error) {
 	out, err := m.Store.Accept(ctx, in)
 	for i, e := range out {

@@ -30,7 +30,7 @@ func TestHide(t *testing.T) {
 		cmd.Dir = "/"
 		cmd.Env = append(os.Environ(), "HIDE_TEST="+how, "SECRET_FOR_TEST=hush")
 		if os.Getuid() == 0 {
-			// The current user opens the program before the test changes the user, who may lack the permission.
+			// The child runs as another user, who may lack the permission to open the program. So this process opens it.
 			file, err := os.Open(self)
 			if err != nil {
 				t.Fatal(err)

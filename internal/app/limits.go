@@ -39,7 +39,7 @@ const (
 	usageGroups = 1000 // in the metrics; bounds the number of series
 )
 
-// usageMetrics serves the usage of groups' limits as metrics. A scrape costs no query.
+// usageMetrics exports each group's use of its limits as metrics. A scrape runs no query.
 type usageMetrics struct {
 	usage, limit *prometheus.Desc
 	mu           sync.Mutex

@@ -143,7 +143,7 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 	defer tick.Stop()
 	for presence, silent := int64(0), false; ; {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), presencePeriod)
-		presence, err = s.Attend(work, presence, name) // also when ctx ends, so that a gap starts at the end
+		presence, err = s.Attend(work, presence, name) // once more after ctx has ended, so that a gap starts exactly then
 		cancel()
 		if err != nil && !silent && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "cannot record that this scheduler is running, retrying", "err", err)
@@ -200,7 +200,7 @@ func (p *process) addAuth(nc *nats.Conn, s *store.Store, l logins) error {
 	return nil
 }
 
-// directory knows the valid tokens of groups and of senders of events.
+// directory looks up the valid tokens of groups and of senders of events.
 type directory struct {
 	groups  *group.Store
 	senders *account.Tokens
@@ -259,7 +259,7 @@ type forgettingGroups struct {
 	forget func(name string)
 }
 
-// RotateGroupToken replaces a group's token.
+// RotateGroupToken replaces a group's token and calls forget.
 func (g forgettingGroups) RotateGroupToken(ctx context.Context, name string, overlap time.Duration) (string, error) {
 	token, err := g.Store.RotateGroupToken(ctx, name, overlap)
 	if err == nil {
@@ -268,7 +268,7 @@ func (g forgettingGroups) RotateGroupToken(ctx context.Context, name string, ove
 	return token, err
 }
 
-// DeleteGroup deletes a group.
+// DeleteGroup deletes a group and calls forget.
 func (g forgettingGroups) DeleteGroup(ctx context.Context, name string) error {
 	err := g.Store.DeleteGroup(ctx, name)
 	if err == nil {
@@ -283,7 +283,7 @@ type forgettingTokens struct {
 	forget func(name string)
 }
 
-// DeleteToken deletes an API token.
+// DeleteToken deletes an API token and, if the token is for events, calls forget.
 func (f forgettingTokens) DeleteToken(ctx context.Context, userID, id int64) (account.Token, error) {
 	t, err := f.Store.DeleteToken(ctx, userID, id)
 	if err == nil && t.Scope == account.ScopeEvents {

@@ -27,7 +27,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// A role whose Postgres connection breaks during its start, for example because Postgres restarts, tries again.
+// If the Postgres connection of a role breaks during the role's start, for example because Postgres restarts, the role tries
+// again.
 func TestPostgresGoesBeneathAStart(t *testing.T) {
 	url := pgtest.Database(t, store.Migrate)
 	for _, table := range []string{"goose_db_version", "users", "groups"} { // in the order in which the console reads them

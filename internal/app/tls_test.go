@@ -61,7 +61,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// put replaces a file in the way of tools that renew certificates.
+// put replaces a file with a rename, as tools that renew certificates do.
 func (a *authority) put(file, kind string, der []byte) {
 	a.t.Helper()
 	if err := os.WriteFile(file+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
@@ -190,7 +190,7 @@ func TestBadCertificates(t *testing.T) {
 	}
 }
 
-// An expired certificate, and one that expires soon, is a warning whenever it is loaded, and a metric.
+// Loading an expired certificate, or one that expires soon, logs a warning. A metric shows the expiry.
 func TestCertificateExpiry(t *testing.T) {
 	ca := newAuthority(t)
 	dir := t.TempDir()

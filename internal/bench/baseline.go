@@ -119,7 +119,7 @@ const (
 	baselineClosed = holdFor
 	baselineTries  = 3
 	baselineCPUs   = 2   // processors that the baseline is tuned for
-	baselineBusy   = 0.8 // the share of baselineCPUs that a valid run uses
+	baselineBusy   = 0.8 // the minimum share of baselineCPUs that a valid run uses
 )
 
 // max returns the figures of the fastest of up to baselineTries runs.

@@ -94,7 +94,7 @@ func (e *engineRun) atRest(ctx context.Context, start func(*engineRun, context.C
 // idleWarmUp is the time between the start of the processes and a measurement at rest.
 const idleWarmUp = 10 * time.Second
 
-// start starts the roles, and executors that NATS knows when it returns.
+// start starts the roles and the executors, and returns when all of them are ready.
 func (e *engineRun) start(ctx context.Context) error {
 	e.display.progress("starting schedulers, dispatchers and executors")
 	for _, kind := range []struct {
@@ -133,7 +133,7 @@ func (e *engineRun) startPart(ctx context.Context, o Order) (*child, error) {
 	return c, err
 }
 
-// loadTries is how often jobs are written if the database does not take them in time for their first fire.
+// loadTries bounds the attempts to write the jobs. An attempt fails if the database is too slow for their first fire time.
 const loadTries = 3
 
 // loadJobs writes the jobs of the load, early enough for the pre-read.

@@ -126,9 +126,9 @@ func (l *loader) cut(ctx context.Context) error {
 // pastDays is the number of days over which past runs are spread. The last is today, whose table also receives new runs.
 const pastDays = 10
 
-// addHistory writes past runs, day by day. A day's rows go into a separate table that is attached when it is complete,
-// because building an index takes far less time than inserting into it. If the day's partition exists already, as
-// today's does, they go into that.
+// addHistory writes past runs, day by day. A day's rows go into a separate table that is attached when it is complete, because
+// building an index takes far less time than inserting into it. If the day's partition already exists, like today's, the rows
+// are inserted into that.
 func (l *loader) addHistory(ctx context.Context, n int) error {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
 	each := n / pastDays

@@ -145,7 +145,6 @@ func (h *holds) was(sustained bool) bool {
 	return sustained
 }
 
-// rampRate returns the rate of a step.
 func rampRate(begin, step int) int { return int(float64(begin) * math.Pow(rampGrowth, float64(step))) }
 
 // ramp returns a load that grows step by step.

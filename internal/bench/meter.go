@@ -9,7 +9,7 @@ import (
 // meter measures what the parts and the servers use.
 type meter struct{ servers *servers }
 
-// reading is what all parts had used at an instant.
+// reading holds the resource use of all parts up to an instant.
 type reading struct {
 	at       time.Time
 	parts    map[string]usage // by kind

@@ -28,7 +28,7 @@ func (b *Bench) rateLoad(from time.Time) load {
 	return load{Sets: []set{{N: b.Config.Rate, From: from, For: b.Config.Span.Truncate(time.Second), Spread: b.Config.Spread}}}
 }
 
-// max finds the highest sustained rate: of the baseline by running as fast as it can, of the engine by search.
+// max finds the highest sustained rate. The baseline runs as fast as it can; the engine's rate is found by a search.
 func (b *Bench) max(ctx context.Context) error {
 	return b.alternate(ctx, maximum,
 		baseline{b.rig}.max,
@@ -38,7 +38,8 @@ func (b *Bench) max(ctx context.Context) error {
 // maximum names the measurement of the highest sustained rate in the report.
 const maximum = "maximum"
 
-// The phases of an overload: half the maximum, then twice the maximum, then half of it again.
+// The phases before, during and after an overload. The rate is half the maximum, then twice the maximum, then half the maximum
+// again.
 const (
 	beforeOverload = 5 * time.Second
 	afterOverload  = 30 * time.Second

@@ -429,7 +429,7 @@ func (l *pipeline) settleAll(ctx context.Context, messages <-chan jetstream.Msg)
 	}
 }
 
-// finish counts runs as settled and acknowledged. The last one ends the pipeline.
+// finish counts runs as settled and acknowledged. After the last run, it ends the pipeline.
 func (l *pipeline) finish(n int) {
 	if l.open.Add(-int64(n)) == 0 && l.closed.Load() {
 		l.done.Store(true)

@@ -437,7 +437,7 @@ func (i *jobIndex) find(ctx context.Context, group, name string) (domain.Job, er
 	byName, listed := i.groups[group]
 	if !listed {
 		jobs, err := i.cl.Jobs(ctx, client.JobFilter{Group: group}, mostIndexed)
-		if err != nil && !client.NoGroup(err) { // creating the job reports it together with the other faults
+		if err != nil && !client.NoGroup(err) { // creating the job reports the missing group together with the other faults
 			return domain.Job{}, err
 		}
 		if len(jobs) == mostIndexed {

@@ -130,7 +130,7 @@ func (a *app) exitCode(err error) int {
 	return ExitFailed
 }
 
-// printError prints an error and, on a line each, its invalid fields.
+// printError prints an error, followed by one line for each invalid field.
 func (a *app) printError(err error) {
 	var fields []domain.FieldError
 	var fromServer *client.Error

@@ -49,7 +49,7 @@ func outcomeText(r domain.Run) string {
 	return fmt.Sprintf("%s (%s)", r.State, r.Reason)
 }
 
-// stateCounts counts runs by state.
+// stateCounts returns how many runs are in each state, such as "1 running, 2 failed".
 func stateCounts(runs []domain.Run) string {
 	var parts []string
 	for _, state := range domain.States {

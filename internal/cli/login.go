@@ -210,7 +210,7 @@ func (a *app) askPassword(terminal *os.File) (string, error) {
 		password []byte
 		err      error
 	}
-	answered := make(chan answer, 1) // the read may never return; then the process ends
+	answered := make(chan answer, 1) // buffered, because after an interrupt nothing receives the answer
 	go func() {
 		password, err := term.ReadPassword(fd)
 		answered <- answer{password, err}

@@ -28,7 +28,8 @@ const (
 	slowestPoll = time.Second
 	tellEvery   = 2 * time.Second
 	mostTold    = 10
-	// mostShards is larger than the number of shards of a broadcast plus other runs of the job among them.
+	// mostShards bounds the list of a job's runs. It exceeds the number of shards of one broadcast plus the other runs between
+	// them.
 	mostShards = 5000
 )
 

@@ -384,7 +384,7 @@ func (t Timing) check(f *domain.Faults) {
 const tenYears = 10 * 365 * 24 * time.Hour
 
 func (k Keeping) check(f *domain.Faults) {
-	// An executor's lease is 10 s. It must not be declared dead while it may still start attempts.
+	// An executor's lease is 10 s. An executor must not be declared dead while it may still start attempts.
 	between(f, "--lost-after", k.LostAfter, 12*time.Second, time.Hour)
 	between(f, "--log-retention", k.LogRetention, time.Hour, tenYears)
 	between(f, "--run-retention", k.RunRetention, time.Hour, tenYears)
@@ -413,7 +413,7 @@ func (w Web) check(f *domain.Faults) {
 // Proxies returns the networks of --trusted-proxy.
 func (w Web) Proxies() []netip.Prefix { return networks(w.TrustedProxies) }
 
-// networks parses networks, and leaves out texts that are none.
+// networks parses networks and leaves out invalid ones.
 func networks(texts []string) (out []netip.Prefix) {
 	for _, text := range texts {
 		if n, err := network(text); err == nil {

@@ -235,7 +235,7 @@ func (s *stage) judge(d duty) Line {
 	}
 }
 
-// attempt runs a case and returns its judgement, also if the case panics with one.
+// attempt runs a case and returns its judgement, even if the case panics with one.
 func (s *stage) attempt(d duty) (j judgement) {
 	defer func() {
 		if e := recover(); e != nil {
@@ -252,7 +252,7 @@ func (s *stage) attempt(d duty) (j judgement) {
 	return judgement{verdict: Passed, text: d.run(s)}
 }
 
-// addFaults marks the duties as failed that a message of any case has broken.
+// addFaults marks a duty as failed if a message of any case broke it.
 func (t *tester) addFaults() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,8 +42,8 @@ func caseUnknownBeat(s *stage) string {
 	return "refused stale; accepted under a higher bind on a known beat"
 }
 
-// caseOldBeat sends offers on heartbeats of a known age. The tester receives a heartbeat after the executor has begun
-// to send it, so the limit of the heartbeat has passed 10 s after the receipt.
+// caseOldBeat sends offers on heartbeats of a known age. The tester receives a heartbeat after the executor has begun to send
+// it, so 10 s after the receipt, the limit of the heartbeat has certainly passed.
 func caseOldBeat(s *stage) string {
 	i := s.at
 	b := i.beat(500 * time.Millisecond)
@@ -69,8 +69,8 @@ func caseLimit(s *stage) string {
 	return fmt.Sprintf("unstarted, due %v after its heartbeat", after.Round(100*time.Millisecond))
 }
 
-// pastLimit offers an attempt that is due after the limit of its heartbeat, and checks that the executor hands it back.
-// Newer heartbeats are confirmed meanwhile, and must not count, so no freeze is necessary.
+// pastLimit offers an attempt that is due after the limit of its heartbeat, and checks that the executor hands it back. Newer
+// heartbeats are acknowledged meanwhile and must not extend the limit.
 func pastLimit(s *stage) (a *attempt, after time.Duration) {
 	i := s.at
 	b := i.beat(500 * time.Millisecond)

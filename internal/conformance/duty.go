@@ -5,7 +5,7 @@ type duty struct {
 	id      string
 	title   string
 	section string // of docs/wire.md
-	// optional duties may be left out, by "A minimal executor" of docs/wire.md.
+	// An executor may leave out optional duties; see "A minimal executor" in docs/wire.md.
 	optional bool
 	// clock duties are judged by instants: if the tester's own process stood still meanwhile, the case is repeated.
 	clock bool

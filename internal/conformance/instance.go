@@ -42,7 +42,7 @@ type attempt struct {
 	wire.Offer
 	in     time.Duration // from the offer to the due instant
 	file   string        // its handler appends a line here at each start
-	relied time.Time     // when the tester received the heartbeat that the last offer relied on
+	relied time.Time     // when the tester received the heartbeat that the last offer named
 }
 
 func (a *attempt) key() attemptKey { return attemptKey{a.RunID, a.Attempt} }
@@ -218,7 +218,7 @@ func (i *instance) reply(data []byte, op string) wire.ControlReply {
 
 func (i *instance) status(a *attempt) wire.Status { return i.statuses(wire.OpStatus, "", a)[0] }
 
-// kill asks to end attempts and returns the statuses of the answer.
+// kill requests the end of attempts and returns the statuses in the answer.
 func (i *instance) kill(reason string, as ...*attempt) []wire.Status {
 	return i.statuses(wire.OpKill, reason, as...)
 }
@@ -242,7 +242,7 @@ func (i *instance) statuses(op, reason string, as ...*attempt) []wire.Status {
 	return out
 }
 
-// awaitStatus asks until an attempt has a status.
+// awaitStatus polls until an attempt has a status.
 func (i *instance) awaitStatus(a *attempt, want string) wire.Status {
 	var st wire.Status
 	if !i.s.until(i.s.t.options.patience, func() bool { st = i.status(a); return st.Status == want }) {

@@ -43,7 +43,7 @@ type miniRun struct {
 	started time.Time
 	result  *wire.Result
 	settled bool
-	// published is set when the stream has acknowledged the result, which only a fault takes for settled.
+	// published is set when the stream has acknowledged the result. Only a planted fault treats such a result as settled.
 	published bool
 	lines     int64
 	again     time.Time

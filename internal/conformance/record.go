@@ -35,7 +35,7 @@ type attemptKey struct {
 
 type seenBeat struct {
 	wire.Heartbeat
-	at time.Time // by the tester's monotonic clock, at most a delivery after the executor sent it
+	at time.Time // when it arrived, by the tester's monotonic clock
 }
 
 type seenGoodbye struct {

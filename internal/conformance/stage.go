@@ -16,7 +16,7 @@ const defaultPatience = 60 * time.Second
 // poll is the interval at which a case checks for the event.
 const poll = 10 * time.Millisecond
 
-// judgement ends a case. Cases throw it by panic, as tests end by runtime.Goexit; only judge catches it.
+// judgement ends a case. A case panics with it, and only judge recovers from that panic.
 type judgement struct {
 	verdict Verdict
 	text    string

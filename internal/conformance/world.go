@@ -127,7 +127,6 @@ func (w *world) close(ctx context.Context) error {
 	return w.server.Stop(ctx)
 }
 
-// group creates a group and its token.
 func (w *world) group(name string) (token string, r *record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -158,7 +158,7 @@ func (p *parser) note(reason string, kept bool) {
 func (p *parser) setEnv(name, value string) {
 	switch name {
 	case "MAILTO", "MAILFROM":
-		// An empty MAILTO turns cron's mail off, which matches Belfry.
+		// An empty MAILTO turns off cron's mail. Belfry sends no mail either.
 		if value != "" {
 			p.note("nothing is mailed: output goes to the run's log; give the job an alert channel to hear of failures", false)
 		}

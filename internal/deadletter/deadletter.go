@@ -1,4 +1,4 @@
-// Package deadletter lists the messages that could not be processed, and replays them after their cause was fixed. They
+// Package deadletter lists the messages that could not be processed, and replays them after their cause was fixed. The messages
 // are kept in a stream, so NATS is required; Postgres holds none of them.
 package deadletter
 
@@ -33,18 +33,18 @@ func New(nc *nats.Conn) (*Box, error) {
 	return &Box{js}, nil
 }
 
-// Kinds are the kinds of dead letters: the intended kinds of the messages.
+// Kinds lists the kinds of dead letters, named after what the messages should have been.
 var Kinds = append([]string{"heartbeat"}, streamed...)
 
-// streamed are the kinds of messages from a stream; they can be replayed into it.
+// streamed lists the kinds of messages that come from a stream and can be replayed into it.
 var streamed = []string{"result", "log", "event"}
 
 // callMax bounds the wait for one answer of NATS.
 const callMax = 5 * time.Second
 
-// DeadLetters lists letters in the order of their sequences, starting after the given sequence. If kind is not empty, it
-// lists only those of the kind, and if group is not empty, only those of the group. For events, the group is the event's
-// name. It leaves out their data.
+// DeadLetters lists letters in the order of their sequences, starting after the given sequence. If kind is not empty, it lists
+// only those of the kind, and if group is not empty, only those of the group. For events, the group is the event's name. The
+// letters' data is left out.
 func (b *Box) DeadLetters(ctx context.Context, kind, group string, after uint64, limit int) ([]domain.DeadLetter, error) {
 	s, err := b.stream(ctx)
 	if err != nil {
@@ -158,7 +158,7 @@ func (b *Box) Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error)
 	return l, remove(ctx, s, seq)
 }
 
-// Delete deletes a letter.
+// Delete deletes a letter and returns it.
 func (b *Box) Delete(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
 	s, err := b.stream(ctx)
 	if err != nil {

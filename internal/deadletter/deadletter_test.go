@@ -47,7 +47,7 @@ func TestBox(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
-	of := "" // as older releases
+	of := "" // the group in the subject; older releases had none
 	letter := func(kind, subject, data string, change func(*wire.DeadLetter)) {
 		t.Helper()
 		l := wire.DeadLetter{V: wire.Version, At: wire.Time{Time: at}, Subject: subject, Error: "why", Data: []byte(data)}

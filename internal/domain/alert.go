@@ -39,7 +39,7 @@ var channelName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 // ChannelNameRule states the form of channel names.
 const ChannelNameRule = "the name of a channel is 1 to 63 characters, a-z, 0-9, _ or -, and starts with a letter or digit"
 
-// NoChannel is the fault of a channel that does not exist, or that the caller may not use.
+// NoChannel returns the message for a channel that does not exist, or that the caller may not use.
 func NoChannel(name string) string {
 	return fmt.Sprintf("there is no alert channel %q; make it first, with belfry alert-channel apply or POST /api/v1/alert-channels", name)
 }

@@ -67,7 +67,7 @@ func TestDaysOff(t *testing.T) {
 	}
 }
 
-// The stored form of a job has a copy of the calendar's days; the form for clients has not.
+// The stored form of a job has a copy of the calendar's days; the form for clients does not.
 func TestStoredDaysOff(t *testing.T) {
 	spec := DefaultJobSpec()
 	spec.Group, spec.Name = "g", "n"

@@ -83,8 +83,8 @@ func ShardRunID(first RunID, index int) RunID {
 	return hashedRunID(first.Time(), "shard", hi, lo, uint64(index))
 }
 
-// ChildRunID computes the id of the child run that a parent's end at endedAt causes. A follow-up that is worked twice therefore
-// creates one run.
+// ChildRunID computes the id of the child run that a parent's end at endedAt causes. A follow-up that is processed twice
+// therefore creates one run.
 func ChildRunID(parent RunID, child JobID, endedAt time.Time) RunID {
 	hi, lo := parent.words()
 	return hashedRunID(endedAt, "child", hi, lo, uint64(child))

@@ -193,8 +193,8 @@ const (
 	MaxParamBytes        = 64 << 10
 	MaxMessageBytes      = 16 << 10
 	MaxOutputBytes       = 64 << 10
-	MaxHeldRuns          = 1000 // per job, then queue_full
-	FairRounds           = 256  // offers of a run that instances may hand back; after that, its start deadline applies without grace
+	MaxHeldRuns          = 1000 // per job; a further run ends with reason queue_full
+	FairRounds           = 256  // how often instances may hand a run back; after that, its start deadline is no longer extended
 	MaxRetries           = 100
 	MaxTags              = 16
 	MaxChildren          = 100

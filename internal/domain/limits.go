@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// GroupLimits bounds what one executor group may use of what all groups share. docs/limits.md says what happens beyond
-// each limit.
+// GroupLimits bounds how much one executor group may use of the resources that all groups share. docs/limits.md says what
+// happens beyond each limit.
 type GroupLimits struct {
 	MaxInstances      int   `json:"max_instances"`         // instance names with a live heartbeat
 	MaxConnections    int   `json:"max_connections"`       // NATS connections with the group's token

@@ -92,7 +92,7 @@ type Group struct {
 	PausedBy    string   `json:"paused_by"`
 	// When the group's previous token ends; null if only one token is valid.
 	PreviousTokenUntil *Instant `json:"previous_token_until"`
-	// The limits of the group, those without a setting of its own included.
+	// Limits are the group's limits, with the defaults of those that no administrator has set.
 	Limits GroupLimits `json:"limits"`
 }
 

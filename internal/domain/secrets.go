@@ -11,16 +11,16 @@ import (
 // Masked replaces a secret that is not shown.
 const Masked = "•••"
 
-// Words that mark a name as that of a secret, such as db_password, apiKey, X-Auth-Token or Set-Cookie. secretEnds are only
-// the last word of a name, such as X-Vault-Auth or DB_PASS.
+// Words that mark a name as that of a secret, such as db_password, apiKey, X-Auth-Token or Set-Cookie. secretEnds mark a name
+// only as its last word, such as X-Vault-Auth or DB_PASS.
 const (
 	secretWords = `(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|(?:api|access|private|account|signing|encryption)[_-]?key|credential|creds|authorization|cookie|signature)`
 	secretEnds  = `(?:auth|pass|pw|sig)`
-	// nameInText is such a name within a text, from its secret word on.
+	// nameInText matches such a name within a text, starting at its secret word.
 	nameInText = `(?:` + secretWords + `[\w.-]*|[_-]` + secretEnds + `|\bsig)`
-	// word is a word of a shell.
+	// word matches a word of a shell command, with or without quotes.
 	word = `(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|[^\s"'])+`
-	// gap separates words of a shell.
+	// gap matches the space between two words of a shell command.
 	gap = `(?:[ \t]|\\\r?\n)+`
 )
 
@@ -78,7 +78,7 @@ var textPatterns = []struct {
 var commands = []struct {
 	needs []string // parts of a text with the program, in lower case
 	// name is the program, or its first words; line the program with its arguments, up to the end of the command. value is an
-	// option in a line, with the option as group 1; alone is the option as an argument, whose value may follow in it.
+	// option in a line, with the option as group 1; alone is the option as a separate argument, which may include the value.
 	name, line, value, alone *regexp.Regexp
 }{
 	command([]string{"mysql", "mariadb"}, `mysql\w*|mariadb[\w-]*`, `-p`, false),
@@ -89,7 +89,7 @@ var commands = []struct {
 	command([]string{"mongo"}, `mongo\w*|mongosh`, `-p`, true),
 }
 
-// command makes an entry of commands. apart: the value may also be the next argument.
+// command makes an entry of commands. If apart is set, the value may also be the next argument.
 func command(needs []string, names, option string, apart bool) (c struct {
 	needs                    []string
 	name, line, value, alone *regexp.Regexp
@@ -110,8 +110,9 @@ func command(needs []string, names, option string, apart bool) (c struct {
 }
 
 // Mask replaces the secrets in a text of a user, such as a param, a script or an output: the values of names that mean a
-// secret, in JSON or in text, passwords and signatures in URLs, and passwords in commands. It knows secrets by their names
-// and forms only and is therefore no protection: callers must not show the text at all to users who may not know its secrets.
+// secret, in JSON or in text, passwords and signatures in URLs, and passwords in commands. Mask recognizes secrets only by
+// their names and forms, so it does not replace access control: callers must not show the text to users who may not know its
+// secrets.
 func Mask(text string) string {
 	if masked, ok := maskJSON(text); ok {
 		return masked

@@ -56,7 +56,6 @@ func TestInstant(t *testing.T) {
 	}
 }
 
-// valid returns a valid job.
 func valid() JobSpec {
 	s := DefaultJobSpec()
 	s.Group, s.Name, s.Handler = "g", "n", "echo"

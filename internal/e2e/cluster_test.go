@@ -197,7 +197,6 @@ func shell(script string) func(*domain.JobSpec) {
 
 func retries(n int) func(*domain.JobSpec) { return func(s *domain.JobSpec) { s.Retries = n } }
 
-// trigger triggers a job.
 func (c *cluster) trigger(job domain.JobID) domain.RunID {
 	c.t.Helper()
 	ids, err := c.api.TriggerJob(c.t.Context(), job, client.Trigger{})

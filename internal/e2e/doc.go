@@ -1,5 +1,5 @@
 // Package e2e tests Belfry from outside, with real processes of every role, a real Postgres and a real NATS server. Many tests kill
-// processes with SIGKILL at the worst moments. Most tests are named after the promise that they test. Each TestScenario… plays an
+// processes with SIGKILL at the worst moments. Most tests are named after the promise that they test. Each TestScenario… reproduces an
 // incident from beginning to end.
 //
 // There is no binary to build. The test binary starts itself again, and TestMain then runs the belfry command line, or a NATS server

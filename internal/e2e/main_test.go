@@ -80,8 +80,8 @@ func trace(crashAt, freezeAt string) func(string) {
 	}
 }
 
-// signalAt returns a function that is called at each point of the process's work. It sends the signal when the process reaches the
-// given point for the given time, such as "bound:3", and reports whether it did.
+// signalAt returns a function that is called at each point of the process's work. It sends the signal when the process reaches
+// the point the given number of times, such as "bound:3", and reports whether it did.
 func signalAt(where, what string, s syscall.Signal) func(string) bool {
 	point, count, found := strings.Cut(where, ":")
 	n, err := strconv.ParseInt(count, 10, 64)

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// TestIdleMemory checks that a program that uses the SDK needs little memory, also after it has executed runs.
+// TestIdleMemory checks that a program that uses the SDK needs little memory, even after it has executed runs.
 func TestIdleMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: the memory of an idle executor, which needs a cluster")

@@ -22,10 +22,10 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// The promise tests are the only tests of Belfry that fail because something took too long: they hold Belfry to the times that its
-// contract promises. All of them are in this file, and each name begins with TestPromise, so that `-run '^TestPromise'` and
-// `-skip '^TestPromise'` select them. They run one after the other, never at the same time as another test of this package. Each
-// measures the machine's stalls while it runs and adds to the bound the delay that they explain.
+// The promise tests are the only tests of Belfry that fail because something took too long: they hold Belfry to the times that
+// its contract promises. All of them are in this file, and each name begins with TestPromise, so that `-run '^TestPromise'` and
+// `-skip '^TestPromise'` select them. They run one after the other, never at the same time as another test of this package.
+// Each measures the machine's stalls while it runs, and adds the delay that they explain to the bound.
 
 // The bounds, by the database's clock.
 const (
@@ -188,7 +188,7 @@ func TestPromiseExecutorGone(t *testing.T) {
 	judge(t, pulse, "from the death of the executor to the verdict about a run with a retry", r.Attempts[0].FinishedAt.Sub(gone), lostWithin)
 }
 
-// A retry with a backoff of 1 s starts within 4.5 s, also if the leader of River dies between the attempts.
+// A retry with a backoff of 1 s starts within 4.5 s, even if the leader of River dies between the attempts.
 func TestPromiseRetryWithinTwoSeconds(t *testing.T) {
 	c := newCluster(t)
 	pulse := promise(t, c)
@@ -307,7 +307,7 @@ const (
 	undisturbed    = time.Second
 )
 
-// A hostile client with the token of one group does its worst, and the jobs of another group run on time.
+// A hostile client with the token of one group attacks in every way, and the jobs of another group run on time.
 func TestPromiseHostileGroup(t *testing.T) {
 	attacks := map[string][]hostile.Kind{"everything": nil}
 	length := 20 * time.Second

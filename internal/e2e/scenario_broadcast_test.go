@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A broadcast's children run exactly once, also if the dispatcher that processes their follow-up is killed directly after the commit.
+// A broadcast's children run exactly once, even if the dispatcher that processes their follow-up is killed directly after the commit.
 // The follow-up completes in the transaction of its effect, so no dispatcher processes it again. TestLastTwoShards of internal/store
 // tests two dispatchers that settle the last two shards in interleaved transactions.
 func TestScenarioChildrenOnceThoughTheWorkerIsKilled(t *testing.T) {

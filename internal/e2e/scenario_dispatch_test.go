@@ -96,7 +96,7 @@ func (c *cluster) startsOnceThough(frozen *process, refusing *fickle, id domain.
 	}
 }
 
-// A job fires every second, takes 0.9 s, and has the policy discard_later. No run is discarded, also if thousands of other runs are due
+// A job fires every second, takes 0.9 s, and has the policy discard_later. No run is discarded, even if thousands of other runs are due
 // soon after it. Then the scheduler begins to fire well before the due instant, while the previous run is still running.
 func TestScenarioDiscardLaterBarelyFits(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@ const (
 
 // Config holds the server's address and storage. Only StoreDir is required.
 type Config struct {
-	// StoreDir is created if it is missing, accessible to this user only.
+	// StoreDir is created if it is missing, with access for this user only.
 	StoreDir string
 	// Host is an address of this machine; 127.0.0.1 if empty.
 	Host string
@@ -150,8 +150,8 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	return &Server{ns: ns, scheme: scheme, host: cfg.Host, system: system, monitor: monitor, issuer: issuer, done: make(chan struct{})}, nil
 }
 
-// options configures accounts and log-ins in the server's own configuration language, like deploy/nats/nats.conf,
-// because only then is JetStream part of an account before clients can connect.
+// options configures accounts and log-ins in the server's own configuration language, like deploy/nats/nats.conf, because only
+// this form enables JetStream for an account before clients can connect.
 func options(cfg Config, issuer, system, monitor nkeys.KeyPair) (*server.Options, error) {
 	issuerKey, err := issuer.PublicKey()
 	if err != nil {
@@ -264,8 +264,8 @@ func (s *Server) SystemOptions() []nats.Option {
 	return []nats.Option{nats.InProcessServer(s.ns), nats.Nkey(public, s.system.Sign)}
 }
 
-// MonitorOptions returns the options for nats.Connect(s.InProcessURL(), …) to connect to the system account, which knows
-// and ends all connections: natsauth.SessionsConfig.System.
+// MonitorOptions returns the options for nats.Connect(s.InProcessURL(), …) to connect to the system account, which can list and
+// end all connections: natsauth.SessionsConfig.System.
 func (s *Server) MonitorOptions() []nats.Option {
 	public, err := s.monitor.PublicKey()
 	if err != nil { // cannot happen with a key created here

@@ -199,7 +199,7 @@ func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
 	if err := c.account.give(fresh); err != nil {
 		return err
 	}
-	// Locale C keeps the order of text the same on every machine, also after an upgrade of the system's libraries,
+	// Locale C keeps the order of text the same on every machine, even after an upgrade of the system's libraries,
 	// which would otherwise corrupt indexes.
 	err := c.run(ctx, "initdb", "--pgdata="+fresh, "--username="+superuser, "--encoding=UTF8", "--locale=C",
 		"--auth-local=trust", "--auth-host=reject", "--no-instructions", "--no-sync")

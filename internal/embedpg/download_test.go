@@ -48,8 +48,7 @@ func TestDownload(t *testing.T) {
 	stop(t, server)
 }
 
-// TestPinnedChecksumsArePublished compares what is pinned with what the
-// repository says of every platform, also those that no test machine has.
+// TestPinnedChecksumsArePublished compares the pinned checksums of all platforms with those that the repository publishes.
 func TestPinnedChecksumsArePublished(t *testing.T) {
 	if os.Getenv("BELFRY_TEST_DOWNLOAD") != "1" {
 		t.Skip("NOT COVERED: published checksums; set BELFRY_TEST_DOWNLOAD=1 to compare them over the network")

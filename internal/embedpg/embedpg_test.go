@@ -139,8 +139,8 @@ func TestPostgresDoesNotOutliveItsOwner(t *testing.T) {
 	eventually(t, "the orphaned Postgres ends by itself", func() bool { return len(processesOn(t, dir)) == 0 })
 }
 
-// An orphan that does not end by itself is one whose death signal was lost, or
-// a system without such signals: here it is started by hand.
+// An orphan keeps running if its death signal was lost, or if the system has no death signals. The test starts an orphan by
+// hand.
 func TestStopsAnOrphan(t *testing.T) {
 	dir := t.TempDir()
 	server := start(t, Config{DataDir: dir})

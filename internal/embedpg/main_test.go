@@ -23,8 +23,8 @@ import (
 // patience bounds every wait of these tests; a healthy machine needs a second.
 const patience = 5 * time.Minute
 
-// These make this binary a process that the tests can kill: an owner of a data
-// directory, or of a watchdog on a process.
+// With one of these variables set, this binary is a process that the tests can kill: the owner of a data directory, or of a
+// watchdog on a process.
 const (
 	childDir     = "BELFRY_EMBEDPG_CHILD_DIR"
 	childWatches = "BELFRY_EMBEDPG_CHILD_WATCHES"

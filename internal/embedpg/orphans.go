@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	orphanFastTimeout = 20 * time.Second // for an orphan's checkpoint before stronger signals
+	orphanFastTimeout = 20 * time.Second // how long an orphan may write its checkpoint before it gets stronger signals
 	unseenTimeout     = 30 * time.Second // for processes on the cluster that are not visible from here
 )
 

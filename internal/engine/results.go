@@ -57,11 +57,11 @@ type WaitingKey struct {
 	Group  string
 	Target string // see JobSpec.Target
 	Pin    string
-	// Apart is set for a job whose route asks the instances first: its runs form a set of their own. Otherwise it is 0.
+	// Apart is the job's id if its route asks the instances first, because such runs form a separate set. Otherwise it is 0.
 	Apart domain.JobID
 }
 
-// Turns describes runs of a job that are about to be routed by the use of its instances.
+// Turns describes runs of a job that are about to be routed by how often or how recently the instances were used.
 type Turns struct {
 	Route domain.Route
 	Runs  int
@@ -147,7 +147,7 @@ type MissedAt struct {
 	First domain.Instant `json:"first_fire_time"`
 	Last  domain.Instant `json:"last_fire_time"`
 	Why   string         `json:"why"` // the English sentence
-	// Why as a code with arguments. They are missing in what a binary of the previous release wrote.
+	// The code of Why and its arguments. They are empty if a binary of the previous release wrote the value.
 	Code explain.Code `json:"code,omitempty"`
 	Args explain.Args `json:"args,omitempty"`
 }

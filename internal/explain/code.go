@@ -9,9 +9,9 @@ const (
 	NoHandler       Code = "no_handler"       // no live instance offers the handler, or runs scripts in the language
 	Draining        Code = "draining"         // the instances that could take the run are shutting down
 	NoRoom          Code = "no_room"          // the instances have no free slot
-	PinnedGone      Code = "pinned_gone"      // the only instance that may take the run is not there, or cannot run it
+	PinnedGone      Code = "pinned_gone"      // the only instance that may take the run is gone, or cannot run it
 	NATSUnavailable Code = "nats_unavailable" // the dispatcher has no connection to NATS
-	BehindOthers    Code = "behind_others"    // runs that wait for the same room come first
+	BehindOthers    Code = "behind_others"    // runs that wait for the same slots come first
 	AskingInstances Code = "asking_instances" // the route asks the instances first
 	NoAnswer        Code = "no_answer"        // no instance answered the question
 	AllBusy         Code = "all_busy"         // no instance is idle for the job
@@ -39,7 +39,7 @@ const (
 	Failover            Code = "failover"
 	Busyover            Code = "busyover"
 	BroadcastShard      Code = "broadcast_shard"
-	NotExpanded         Code = "not_expanded" // a broadcast without its shards yet
+	NotExpanded         Code = "not_expanded" // a broadcast whose shards do not exist yet
 )
 
 // Why fire times were missed.

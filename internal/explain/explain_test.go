@@ -155,7 +155,8 @@ func TestDamagedNotes(t *testing.T) {
 	}
 }
 
-// A binary of the previous release knows only the sentence. What it writes counts, and the note beside it is old.
+// A binary of the previous release reads and writes only the sentence. If it has written a row, the sentence applies and the
+// note is outdated.
 func TestRead(t *testing.T) {
 	n := explain.Of(explain.First, 3)
 	for _, tt := range []struct {

@@ -39,7 +39,7 @@ func Preferred(accepted string) Language {
 	return language
 }
 
-// Text returns the text of the language.
+// Text returns the one of the two texts that is in the language.
 func (l Language) Text(english, chinese string) string {
 	if l == Chinese {
 		return chinese

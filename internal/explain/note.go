@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Note is an explanation as it is stored: a JSON array of the code and its arguments, such as ["first",3]. Arguments at the
-// end that are zero may be missing. The empty Note is none. Notes are comparable.
+// Note is an explanation as it is stored: a JSON array of the code and its arguments, such as ["first",3]. Arguments at the end
+// that are zero may be missing. The empty Note means that there is no explanation. Notes are comparable.
 type Note string
 
 // List is an argument of kind Lists: its items, each with its values in the order of the table.
@@ -46,7 +46,7 @@ func isZero(v any) bool {
 	return false
 }
 
-// appendValue writes one value. Routing makes a note for each run, so that the common values do without reflection.
+// appendValue writes one value. Routing makes a note for each run, so the common types avoid reflection.
 func appendValue(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case int:
@@ -131,7 +131,7 @@ func (n Note) read() (Code, Args) {
 }
 
 // simple reads a note of numbers and plain texts only, as most routes are. It takes half the time of package json, which
-// counts while each run is stored with its sentence. It reports false for any other note.
+// matters because each run is stored with its sentence. It reports false for any other note.
 func (n Note) simple() ([]any, bool) {
 	rest, ok := strings.CutPrefix(string(n), "[")
 	if !ok || strings.ContainsRune(rest, '\\') {

@@ -75,7 +75,7 @@ type Param struct {
 // Params returns the arguments of a code in the order in which a Note stores them.
 func Params(c Code) []Param { return table[c].args }
 
-// entry is what the table says of a code.
+// entry is the table's entry for a code.
 type entry struct {
 	args    []Param
 	english func(Args) string
@@ -202,7 +202,8 @@ var table = map[Code]entry{
 
 func constant(s string) func(Args) string { return func(Args) string { return s } }
 
-// routed adds what every choice among instances may say besides: how many instances were full, and which one was avoided.
+// routed adds the arguments that every choice among instances may have: how many instances were full, and which one was
+// avoided.
 func routed(args []Param, english func(Args) string) entry {
 	return entry{append(args, full, others), func(a Args) string {
 		s := english(a)

@@ -167,7 +167,7 @@ func (job *Job) claim(f *Fire) (Claim, bool) {
 		case job.carries(i, f.Time):
 			return claim, false
 		case claim == Owned && i > f.Version:
-		case w.From.Add(-w.Jitter).After(f.Time) || !w.To.IsZero() && w.To.Before(f.Time): // its period is too far away
+		case w.From.Add(-w.Jitter).After(f.Time) || !w.To.IsZero() && w.To.Before(f.Time): // it cannot be due in the period of this version
 		case job.owns(i, f.Time):
 			return claim, false // an earlier version decided it, or it belongs to a later one
 		}

@@ -49,7 +49,7 @@ func (f *Facts) sayAway(g Gap) string {
 	return f.text("no scheduler was at work from %s to %s", "从 %s 到 %s 没有调度器在工作", f.say(g.From), f.say(g.To))
 }
 
-// cause returns the Cause of findings that a version explains.
+// cause returns the Cause of findings that follow from a version.
 func (v *Version) cause() string { return fmt.Sprintf("version %d", v.Number) }
 
 // made describes the creation of a version, such as "version 3 (disabled by ann at …)".

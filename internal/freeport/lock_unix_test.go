@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)
 	}
-	// Separate from the locks of other tests that run at the same time.
+	// A temporary directory separates the locks from those of other tests that run at the same time.
 	dir, err := os.MkdirTemp("", "freeport")
 	if err != nil {
 		panic(err)

@@ -23,8 +23,8 @@ var standardOnly = []string{}
 
 // matrix lists the allowed imports. Imports point toward domain. A commit that changes the matrix gives the reason.
 var matrix = []entry{
-	// The lowest layer: values and decisions, which use no database, network or clock.
-	// Explanations stand below domain, because a run and a ledger entry hold some.
+	// The lowest layer: values and decisions, which use no database, network or clock. Package explain is below domain, because
+	// runs and ledger entries contain explanations.
 	{pkg: "internal/explain", others: standardOnly},
 	{pkg: "internal/domain", ours: []string{"internal/explain"}, others: standardOnly},
 	{pkg: "executor/wire", others: standardOnly},
@@ -136,7 +136,7 @@ var matrix = []entry{
 	// The benchmark runs the engine as separate processes. Of the engine's code, it imports the SDK and the migrations.
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
 
-	// The conformance test runs an executor as a separate process and plays the dispatcher, without a database.
+	// The conformance test runs an executor as a separate process and acts as the dispatcher, without a database.
 	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "executor/wire"}},
 	// The tested executor imports the SDK only, like a user's program.
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},

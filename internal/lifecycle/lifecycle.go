@@ -114,7 +114,7 @@ func (r *running) early(ctx context.Context) error {
 		err = errors.New("ended by itself")
 	}
 	if err == nil {
-		return nil // both happened at the same time
+		return nil // the component returned while ctx was being cancelled, which is no failure
 	}
 	return fmt.Errorf("%s: %w", r.Name, err)
 }

@@ -54,7 +54,7 @@ func Zip(w io.Writer, dir string, m module.Version) error {
 	return zip.Create(w, m, files)
 }
 
-// file is a zip.File.
+// file implements zip.File. path is the file on disk, and name is its name in the zip file.
 type file struct{ path, name string }
 
 func (f file) Path() string                 { return f.name }

@@ -53,11 +53,11 @@ func parseUser(user string) (u userOf, ok bool) {
 
 // verified caches the tokens that the Verifier has accepted. It is safe for concurrent use.
 type verified struct {
-	mu     sync.Mutex // makes add one step
+	mu     sync.Mutex // makes add atomic
 	tokens *lru.Cache[tokenHash, grant]
 }
 
-// grant is what a token is good for.
+// grant is the access that a token gives.
 type grant struct {
 	owner string    // a group, or the name of a sender
 	until time.Time // monotonic; zero: no end is known
@@ -73,7 +73,7 @@ func newVerified(size int) (*verified, error) {
 	return &verified{tokens: tokens}, nil
 }
 
-// grant returns what a token was last verified for, unless that has ended.
+// grant returns the access that a token was last verified for, unless it has ended.
 func (v *verified) grant(hash tokenHash, now time.Time) (grant, bool) {
 	g, ok := v.tokens.Get(hash)
 	return g, ok && !g.over(now)

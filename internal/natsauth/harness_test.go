@@ -233,8 +233,8 @@ func (w *world) executor(t *testing.T, token, group string, options ...nats.Opti
 	return c
 }
 
-// refused reports whether the server answered the last thing done with a permission violation. The server
-// writes it ahead of the pong that the flush waits for.
+// refused reports whether the client's last operation was a permission violation. The server reports it before the pong that
+// the flush waits for.
 func (c *client) refused(t *testing.T) bool {
 	t.Helper()
 	// Errors are handled in the order in which the server sent them, so that this refusal comes after the one in question.

@@ -66,7 +66,8 @@ func TestGroupHearsOfItsRuns(t *testing.T) {
 	receive(t, sub)
 }
 
-// An observer of group a, whose client name is not that of an executor, hears of the runs and can do nothing else.
+// An observer is a client with the group's token whose client name is not that of an executor. It may receive the changes of
+// the group's runs, and nothing else.
 func TestObserver(t *testing.T) {
 	w := newWorld(t, 0)
 	for _, name := range []string{"", "dashboard", "b.i1"} {
@@ -248,8 +249,8 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// An executor may have the acknowledgement of its own publish sent anywhere. It must not be able to choose what
-// it says, nor to make the JetStream API act on it.
+// An executor can direct the acknowledgement of its own message to any subject. It must not be able to choose the content of
+// the acknowledgement, or to make the JetStream API act on it.
 func TestReplySubjectsElsewhere(t *testing.T) {
 	w := newWorld(t, 0)
 	ctx := context.Background()

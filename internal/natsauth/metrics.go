@@ -59,7 +59,7 @@ type samples struct {
 
 const (
 	logInterval   = 10 * time.Second
-	groupsSampled = 1000 // with further groups, all start again
+	groupsSampled = 1000 // with further groups, the samples of all groups are cleared
 )
 
 func newSamples(log *slog.Logger) *samples {

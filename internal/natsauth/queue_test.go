@@ -71,7 +71,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// Many hosts of unknown tokens share a lane in the end, so that the number of lanes is bounded.
+// Beyond a number of lanes, further hosts with unknown tokens share one, so that the number of lanes is bounded.
 func TestQueueHasBoundedLanes(t *testing.T) {
 	q := newQueue[int]()
 	for n := range 3 * maxLanes {

@@ -34,8 +34,8 @@ const (
 	serverLasts = time.Minute
 )
 
-// ShortLifetime is the lifetime of log-ins if there are no Sessions: no one else ends the connections of a token that is
-// no longer valid.
+// ShortLifetime is the lifetime of log-ins if there are no Sessions, because only its end then closes the connections of a
+// token that is no longer valid.
 const ShortLifetime = 50 * time.Second
 
 // Directory says which tokens are valid.
@@ -197,8 +197,8 @@ func (s *Sessions) end(reason string, which func(session) bool) {
 	}
 }
 
-// admit counts a connection that is about to be accepted. It returns false if its group has its number of connections
-// already. While the table is not confirmed, it always returns true.
+// admit counts a connection that is about to be accepted. It returns false if the group already has the maximum number of
+// connections. While the table is not confirmed, it always returns true.
 func (s *Sessions) admit(at connection, user, group, name string, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -102,7 +102,7 @@ func (c *counted) TokensOfGroups(ctx context.Context, groups []string) (map[stri
 	return c.Directory.TokensOfGroups(ctx, groups)
 }
 
-// Sessions that start later know the connections that exist, also those beyond a page of the server's list.
+// Sessions that start later know the connections that exist, including those beyond a page of the server's list.
 func TestSessionsStartLate(t *testing.T) {
 	w := newWorld(t, 0)
 	a := w.executor(t, "token-a", "a")

@@ -47,13 +47,15 @@ const (
 	maxMessagesPerGroup = 50_000
 	// Publishers of events have no groups, so the same bound holds for each name of an event.
 	maxEventsPerName = 50_000
-	// A group's results in the overflow have up to 1 MiB each, because dispatchers pack small ones. So a group has a quarter of it.
+	// Messages in the overflow have up to 1 MiB, because dispatchers pack small results. So one group can fill at most a
+	// quarter of the stream.
 	maxOverflowPerGroup = 64
 	maxDeadPerGroup     = 1000
 	noDuplicates        = 100 * time.Millisecond // the minimum that the server accepts
 
-	// The heartbeats of all groups. With the default limits, a group has at most 1000 of 16 KiB. For a second, until the
-	// dispatchers remove what is beyond, it can have one of 64 KiB on each of its 2000 connections.
+	// bucketBytes bounds the heartbeats of all groups. With the default limits, a group has at most 1000 heartbeats of 16 KiB.
+	// For about a second, until the dispatchers remove the excess, it can have a heartbeat of 64 KiB for each of its 2000
+	// connections.
 	bucketBytes = 1024 * mib
 
 	attempts   = 5
@@ -124,7 +126,7 @@ func streams(replicas int) []jetstream.StreamConfig {
 			Retention:   jetstream.WorkQueuePolicy,
 			Storage:     jetstream.FileStorage,
 			Discard:     jetstream.DiscardNew,
-			// A publisher that sends too many events of one name is refused, and the other names are not.
+			// Further events of a name that has reached its bound are refused. Other names are not affected.
 			DiscardNewPerSubject: true,
 			MaxMsgsPerSubject:    maxEventsPerName,
 			MaxBytes:             512 * mib,

@@ -203,7 +203,7 @@ func TestDeadLettersOfAGroup(t *testing.T) {
 	}
 }
 
-// A full name of an event is refused, and other names are not.
+// If an event name has reached its bound, further events of this name are refused, and events of other names are not.
 func TestEventsOfAName(t *testing.T) {
 	ctx := context.Background()
 	js := newJetStream(t, 0)

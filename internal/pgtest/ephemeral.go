@@ -14,8 +14,8 @@ import (
 const (
 	dirPrefix = "belfry-pgtest-"
 
-	// litterAge is the minimum age of a directory that is removed: one that another test binary has just created is not
-	// locked yet.
+	// litterAge is the minimum age of a directory that is removed, because a directory that another test binary has just
+	// created is not locked yet.
 	litterAge = 10 * time.Minute
 )
 

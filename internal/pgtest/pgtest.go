@@ -4,13 +4,13 @@
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// The first test that needs a database starts one ephemeral server for the whole binary (about a second), and Main
-// stops it. Migrations run once, in a template. Each test gets a copy of it in a few tens of milliseconds, and the copy
-// is dropped at the test's end. Tests may run in parallel, and so may test binaries, each with its own server. The
-// server ends with a test binary that is killed, and a later run removes its files.
+// The first test that needs a database starts one ephemeral server for the whole binary (about a second), and Main stops it.
+// Migrations run once, in a template. Each test gets a copy of it in a few tens of milliseconds, and the copy is dropped at the
+// test's end. Tests may run in parallel, and so may test binaries, each with its own server. The server ends with a test binary
+// that is killed, and a later run removes its files.
 //
-// BELFRY_TEST_DATABASE_URL is the URL of a server to use instead. Its role must be allowed to create databases. All of
-// them have names that begin with "belfry_test_".
+// BELFRY_TEST_DATABASE_URL is the URL of a server to use instead. Its role must be allowed to create databases. The names of
+// the tests' databases begin with "belfry_test_".
 package pgtest
 
 import (

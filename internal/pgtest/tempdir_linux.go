@@ -8,8 +8,8 @@ import (
 const (
 	memoryDir = "/dev/shm"
 
-	// enoughMemory is what several test binaries with a million rows each may need. Containers often have 64 MB there,
-	// where the first copy would fail.
+	// enoughMemory is what several test binaries with a million rows each may need. The memory file system of a container often
+	// has 64 MB, which the first copy of a database would exceed.
 	enoughMemory = 4 << 30
 )
 

@@ -19,14 +19,14 @@ import (
 // Settings are the server's timing rules. The zero value is not useful; see DefaultSettings.
 type Settings struct {
 	Horizon    time.Duration // how far ahead the pre-read looks for due jobs
-	Ahead      time.Duration // how far ahead the runs of such a job are planned at most; at least Horizon
-	Near       time.Duration // replaces both while runs are fired late; longer than the second between two pre-reads
+	Ahead      time.Duration // how far ahead the runs of a due job are planned at most; at least Horizon
+	Near       time.Duration // replaces Horizon and Ahead while runs are fired late; longer than the period of the pre-read, one second
 	Step       time.Duration // if not zero: how far a late job is planned past its first fire time
 	Tolerance  time.Duration // a fire time that is late by at most this fires at once
 	FireAllMax int           // how many missed fire times fire_all makes up for; it takes the latest ones
 }
 
-// DefaultSettings returns the contract's defaults.
+// DefaultSettings returns the settings of a server without flags.
 func DefaultSettings() Settings {
 	return Settings{Horizon: 5 * time.Second, Ahead: 10 * time.Second, Near: 2 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// DescribeChinese returns a description of when the schedule fires in simplified Chinese, such as "每天 02:00，Asia/Shanghai".
-// It says what Describe says.
+// DescribeChinese returns a description of when the schedule fires in simplified Chinese, such as "每天 02:00，Asia/Shanghai". It
+// has the same content as the result of Describe.
 func (s *Schedule) DescribeChinese() string {
 	text := s.kindInChinese()
 	write := func(t time.Time) string { return t.In(s.zone).Format(instantLayout) }

@@ -1,15 +1,15 @@
-// Package schedule compiles a domain.Schedule and computes its fire times. Compile validates and parses it once, and
-// Next may be called any number of times. The package is pure: the caller passes every instant.
+// Package schedule compiles a domain.Schedule and computes its fire times. Compile validates and parses it once, and Next may
+// be called any number of times. The package is pure: the caller passes every instant.
 //
 // # Cron expressions
 //
-// Both dialects compile to the same form, cron: sets of seconds, minutes, hours, months and years, and a rule for the
-// days of a month. Only parsing differs.
+// Both dialects compile to the same form, cron: sets of seconds, minutes, hours, months and years, and a rule for the days of a
+// month. Only parsing differs.
 //
-//   - standard is crontab(5) with optional leading seconds, its grammar that of robfig/cron. Day-of-week is 0-7.
+//   - standard is crontab(5) with optional leading seconds and the grammar of robfig/cron. Day-of-week is 0-7.
 //     If neither day-of-month nor day-of-week starts with `*`, a day fires if it matches either of them. If one of
 //     them starts with `*` (including `*/2`), a day must match both. `5/10` means from 5 to the end in steps of 10.
-//   - quartz is Quartz's. One of day-of-month and day-of-week must be `?`. A range may wrap around (`22-2`).
+//   - quartz is the dialect of Quartz. One of day-of-month and day-of-week must be `?`. A range may wrap around (`22-2`).
 //     Day-of-week is 1-7 = SUN-SAT. `31W` fires only in months that have a 31st.
 //
 // # Local time
@@ -23,7 +23,7 @@
 //   - Otherwise: the instants at which the clocks show a local second that matches. A repeated hour fires
 //     twice, a skipped one not at all.
 //
-// The rules refer to what clocks show, so half-hour changes, changes at midnight, negative daylight saving and skipped
-// dates need no special cases. A calendar's days off are removed from the resulting fire times, by the date that the
-// clocks show at the fire time. Fire times are between 1970-01-01 and 2199-12-31; there are no later ones.
+// The rules refer to what clocks show, so half-hour changes, changes at midnight, negative daylight saving and skipped dates
+// need no special cases. A calendar's days off are removed from the resulting fire times, by the date that the clocks show at
+// the fire time. Fire times are between 1970-01-01 and 2199-12-31; there are no later ones.
 package schedule

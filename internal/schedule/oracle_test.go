@@ -248,7 +248,7 @@ func (w *walk) fires(e exprSpec) []int64 {
 	return slices.DeleteFunc(fires, func(at int64) bool { return at < w.inner || at >= w.end })
 }
 
-// afterGap returns the index of the first second after the gap that swallowed local.
+// afterGap returns the index of the first second after the gap that skips local.
 func (w *walk) afterGap(local int64) int {
 	for i := 1; i < len(w.shown); i++ {
 		if w.shown[i-1] < local && local < w.shown[i] {
@@ -280,7 +280,8 @@ var nastyZones = []struct {
 	{"Asia/Shanghai", []int{2026}}, // no change
 }
 
-// changes returns the seconds of the year at which the offset of zone changes, at least one second of it.
+// changes returns the seconds of the year at which the offset of zone changes. If there are none, it returns one second of the
+// year.
 func changes(zone *time.Location, year int) []int64 {
 	offset := func(sec int64) int {
 		_, o := time.Unix(sec, 0).In(zone).Zone()

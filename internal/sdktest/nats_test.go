@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 const patience = 5 * time.Minute
 
-// world is a NATS server with Belfry's streams, and a client that plays the dispatcher.
+// world is a NATS server with Belfry's streams, and a client that acts as the dispatcher.
 type world struct {
 	t    *testing.T
 	dir  string

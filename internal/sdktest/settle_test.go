@@ -129,7 +129,7 @@ func TestStopIsBounded(t *testing.T) {
 	must(t, again.end())
 }
 
-// TestStopWithoutNATS: an executor that has lost NATS does not wait for settled results, however long it may.
+// TestStopWithoutNATS: an executor that has lost NATS does not wait for settled results, even if its settle timeout is long.
 func TestStopWithoutNATS(t *testing.T) {
 	for name, during := range map[string]bool{"before the stop": false, "during the wait": true} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	}
 }
 
-// TestStopWhileTheStreamRefuses: an executor keeps its results for as long as it may while the stream is full.
+// TestStopWhileTheStreamRefuses: while the stream is full, a stopping executor keeps its results and publishes them again.
 func TestStopWhileTheStreamRefuses(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()

@@ -10,7 +10,7 @@ import (
 // cluster is the set of nodes.
 type cluster struct{ nodes []*node }
 
-// node returns the node with a name.
+// node returns the node with the given name.
 func (c *cluster) node(name string) *node {
 	for _, n := range c.nodes {
 		if n.name == name {

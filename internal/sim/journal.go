@@ -48,10 +48,10 @@ func (j *journal) message(m simnats.Message) {
 	j.messages = append(j.messages, m)
 }
 
-// fail records a failure.
+// fail records a failure that is not about one run.
 func (j *journal) fail(format string, args ...any) { j.failRun(domain.NilRunID, format, args...) }
 
-// failRun records a failure of a run.
+// failRun records a failure that is about one run.
 func (j *journal) failRun(run domain.RunID, format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

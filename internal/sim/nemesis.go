@@ -32,8 +32,8 @@ func (n *nemesis) crash(name string, down time.Duration, disk bool) {
 	n.cluster.node(name).start()
 }
 
-// crashAt sets a trap, which crashes or freezes a process when it reaches a point for the time after skip times. The trap
-// ends after ten seconds.
+// crashAt sets a trap, which crashes or freezes a process when it reaches a point again after skip times. The trap ends after
+// ten seconds.
 func (n *nemesis) crashAt(name string, t *trap, skip int64, down time.Duration) {
 	node := n.cluster.node(name)
 	p := node.process()

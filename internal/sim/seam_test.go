@@ -58,7 +58,6 @@ func findSeams(dir string) (map[string]seam, error) {
 	return all, err
 }
 
-// seamsOf returns the seams of a file.
 func seamsOf(file string, text []byte) ([]seam, error) {
 	if !bytes.Contains(text, []byte(seamMarker)) {
 		return nil, nil

@@ -108,8 +108,8 @@ func TestAlertsFold(t *testing.T) {
 	one(domain.AlertRecovered, 2, ends(t, s, job, domain.OutcomeSucceeded))
 }
 
-// A settler of a failure of one job and a success of another locks the alert state of both in one order, so that two
-// settlers with opposite results cannot deadlock.
+// A transaction locks the alert state of its failed and its succeeded jobs in one common order, so that two settlers with
+// opposite results cannot deadlock.
 func TestAlertsAreLockedInOrder(t *testing.T) {
 	s, _ := open(t)
 	channel(t, s, "ops")

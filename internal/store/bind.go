@@ -40,7 +40,7 @@ func (s *Store) waitingKeys(ctx context.Context, keep func(due time.Time) bool) 
 	return keys, nil
 }
 
-// WaitingCounts counts waiting runs by the code of why they wait. It reads the first 10,000 of them.
+// WaitingCounts counts waiting runs by the code of the reason why they wait. It reads the first 10,000 of them.
 func (s *Store) WaitingCounts(ctx context.Context) (map[explain.Code]int, error) {
 	rows, err := s.q.WaitingCounts(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 	return bound, others, err
 }
 
-// updateWhy updates why runs wait whose instances were asked, because the answers change from time to time.
+// updateWhy updates the reasons of waiting runs whose instances were asked, because the answers change from time to time.
 func updateWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []engine.Binding) error {
 	var p sqlcgen.SayWhyParams
 	for i, b := range to {
@@ -262,8 +262,8 @@ func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries,
 	return q.DeleteWaiting(ctx, out.Held)
 }
 
-// Unbind takes attempts from instances that refused them and makes them wait for another instance. It returns runs
-// separately whose kill was requested meanwhile: no instance will start them, so the caller can end them.
+// Unbind takes attempts from instances that refused them and makes them wait for another instance. Runs whose kill was
+// requested meanwhile are returned in killed. No instance will start them, so the caller can end them.
 func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed []engine.LiveRun, err error) {
 	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 		waiting, killed = nil, nil

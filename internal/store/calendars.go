@@ -130,7 +130,7 @@ func useCalendar(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, sche
 // errJoined means that another job began to use a calendar while the calendar's jobs were being locked.
 var errJoined = errors.New("another job began to use the calendar")
 
-// joinTries bounds how often an edit of a calendar is then repeated.
+// joinTries bounds how often an edit of a calendar is repeated after errJoined.
 const joinTries = 5
 
 // EditCalendar changes a calendar by edit, which may be called several times. If version is not 0 and not the current
@@ -221,8 +221,8 @@ func editedCalendar(c domain.Calendar, version int, edit func(*domain.CalendarSp
 	return spec, !spec.DaysOff.Equal(&c.DaysOff), nil
 }
 
-// jobsOf returns the ids of the jobs that use a calendar, in order. There are at most MaxCalendarJobs, because each job
-// joined under the calendar's lock while there were fewer.
+// jobsOf returns the ids of the jobs that use a calendar, in order. There are at most MaxCalendarJobs, because a job begins to
+// use a calendar only under the calendar's lock, and only if fewer jobs use it.
 func jobsOf(ctx context.Context, q *sqlcgen.Queries, name string) ([]int64, error) {
 	rows, err := q.JobsOfCalendar(ctx, sqlcgen.JobsOfCalendarParams{Calendar: name, MaxRows: domain.MaxCalendarJobs})
 	ids := make([]int64, len(rows))

@@ -8,11 +8,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// clock estimates the database's clock: its newest reading plus the time that has passed on this process's monotonic
-// clock. The estimate does not use the wall clock, because runs would be fired before they are due after someone sets
-// it forward. The wall clock only raises an alarm. If the two clocks disagree about how much time has passed, then
-// either the wall clock was set, or the monotonic clock stood still while the machine slept, and the store reads the
-// database's clock again.
+// clock estimates the database's clock: its newest reading plus the time that has passed on this process's monotonic clock. The
+// estimate does not use the wall clock, because setting it forward would fire runs before they are due. The wall clock only
+// serves as a check. If the two clocks disagree about how much time has passed, then either the wall clock was set, or the
+// monotonic clock stood still while the machine slept, and the store reads the database's clock again.
 type clock struct {
 	wall    func() time.Time // constant
 	reading atomic.Pointer[reading]

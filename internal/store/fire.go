@@ -226,8 +226,8 @@ func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, err
 			return Admitted{}, err
 		}
 	}
-	// Other transactions keep winning the race. Admitted one at a time, each run loses only its own race. Runs that
-	// still lose are left to the reconcilers.
+	// In each try, another transaction changed one of the runs or slots first. If runs are admitted one at a time, a conflict
+	// affects one run only. Runs that still conflict are left to the reconcilers.
 	var all Admitted
 	for i := range in {
 		err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {

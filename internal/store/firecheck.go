@@ -70,17 +70,17 @@ func (s *Store) OldestUndecided(ctx context.Context) (time.Time, error) {
 	return fromEpoch(due), pgerr.Translate(err)
 }
 
-// LedgerUnexplained records unexplained fire times in the missed ledger and returns those it recorded, after a
-// second check under the lock of the job's planning. None of them can get a run afterwards. PlanDue and PlanStranded
-// decide from next_fire_time on, and fire times at or after it are left out here. An edit plans fire times after the
-// newest one that has a run or an entry (KeptThrough); from now on that is this one or a later one. All other runs have
+// LedgerUnexplained records unexplained fire times in the missed ledger and returns those it recorded, after a second check
+// under the lock of the job's planning. None of them can get a run afterwards. PlanDue and PlanStranded decide from
+// next_fire_time on, and fire times at or after it are left out here. An edit plans only fire times after KeptThrough, the
+// newest one that has a run or an entry. With the new entry, KeptThrough is this fire time or a later one. All other runs have
 // random ids.
 func (s *Store) LedgerUnexplained(ctx context.Context, gap firecheck.Unexplained) (entered []time.Time, err error) {
 	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		entered = nil
 		due, err := q.LockJob(ctx, int64(gap.JobID))
 		if domain.CodeOf(pgerr.Translate(err)) == domain.NotFound {
-			return nil // the job is deleted, and with it every view of its ledger
+			return nil // the job is deleted, so no caller can read its ledger
 		}
 		if err != nil {
 			return err

@@ -254,9 +254,9 @@ func jobOf(id int64, spec []byte, version int32, created, updated time.Time) (do
 	return j, nil
 }
 
-// EditJob changes a job by edit, which receives a copy of its spec. If version is not 0 and not the current version, or
-// if the change takes the group beyond one of its limits, EditJob returns Conflict and changes nothing. The change takes effect at once, also on fires that are planned and not
-// yet due.
+// EditJob changes a job by edit, which receives a copy of its spec. If version is not 0 and not the current version, or if the
+// change takes the group beyond one of its limits, EditJob returns Conflict and changes nothing. The change takes effect at
+// once, including for fires that are planned and not yet due.
 func (s *Store) EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
 	return s.edit(ctx, id, version, by, "edited", edit)
 }
@@ -518,8 +518,8 @@ func (s *Store) firstAfter(l *lockedEdit, edited *schedule.Schedule, jitter time
 	return plan.First(l.job.ID, edited, jitter, through, l.now)
 }
 
-// carried returns the fire time that fell between the job's version and the edited one, see plan.Carried. There is none
-// if the old version was disabled or its schedule no longer compiles.
+// carried returns the fire time that would be lost between the job's version and the edited one, see plan.Carried. There is
+// none if the old version was disabled or its schedule no longer compiles.
 func (s *Store) carried(l *lockedEdit, edited *schedule.Schedule, through time.Time) (fire, due time.Time) {
 	if !l.job.Enabled {
 		return time.Time{}, time.Time{}

@@ -14,11 +14,12 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// usagePartsMost is the largest number of rows of a group's usage that a transaction leaves when it adds to the usage. It
-// bounds the rows that the next one reads, whatever the number of jobs is.
+// usagePartsMost bounds the rows of a group's usage that a transaction leaves when it adds to the usage. So the next
+// transaction reads few rows, whatever the number of jobs is.
 const usagePartsMost = 64
 
-// addition is what a transaction adds to the usage of a group. Triggers of the tables count; see migration 00036.
+// addition names the limits whose usage a transaction increases in a group. Triggers on the tables count the usage; see
+// migration 00036.
 type addition struct {
 	group          string
 	jobs           bool
@@ -84,9 +85,9 @@ func firesPerMinute(spec *domain.JobSpec, compiled *schedule.Schedule) int {
 	return fires
 }
 
-// TendUsage replaces the rows of a group's usage by their sum, where there are many. Transactions that only subtract, such
-// as deletions of jobs, leave this to TendUsage. It also computes the fires per minute of jobs that an older release has
-// written, and deletes log bytes of past days. Call it from time to time.
+// TendUsage replaces the rows of a group's usage by their sum if there are many. Transactions that only subtract, such as
+// deletions of jobs, leave this to TendUsage. It also computes the fires per minute of jobs that an older release has written,
+// and deletes log bytes of past days. Call it from time to time.
 func (s *Store) TendUsage(ctx context.Context) error {
 	if err := s.addFires(ctx); err != nil {
 		return err
@@ -115,14 +116,14 @@ func (s *Store) TendUsage(ctx context.Context) error {
 // logBytesKept is how many days before today have log bytes.
 const logBytesKept = 7
 
-// GroupsOverLogLimit returns the groups that have stored at least max_log_bytes_per_day of log text since midnight UTC.
-// Logs that are being stored may still take a group beyond its limit by a batch.
+// GroupsOverLogLimit returns the groups that have stored at least max_log_bytes_per_day of log text since midnight UTC. A group
+// may exceed its limit by the batch of logs that is being stored.
 func (s *Store) GroupsOverLogLimit(ctx context.Context) ([]string, error) {
 	groups, err := s.q.LogBytesBeyond(ctx, domain.DefaultGroupLimits().MaxLogBytesPerDay)
 	return groups, pgerr.Translate(err)
 }
 
-// The jobs of one transaction of addFires, and the most transactions of one call.
+// The bounds of addFires: jobs per transaction, and transactions per call.
 const (
 	firesBatch   = 500
 	firesBatches = 40

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// A count of live runs reads the whole table, so it takes at most one part in liveCountShare of one process's time.
+// A count of live runs reads the whole table, so it may take at most 1/liveCountShare of one process's time.
 const (
 	liveCountLeast = 5 * time.Second
 	liveCountShare = 20

@@ -65,9 +65,9 @@ func (s *Store) planDue(ctx context.Context, batch int, set plan.Settings, byCop
 	return out, err
 }
 
-// PlanStranded decides about jobs whose planned runs were not admitted within the tolerance, because their scheduler
-// died or Postgres was down. It decides about stranded and unplanned fire times together, so that fire_once fires once.
-// It plans later fire times only as far as near, because other jobs may be as late.
+// PlanStranded decides about jobs whose planned runs were not admitted within the tolerance, because their scheduler died or
+// Postgres was down. It decides about stranded and unplanned fire times together, so that fire_once fires once. It plans later
+// fire times only up to plan.Settings.Near, because other jobs may be as late.
 func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 	var out Planned
 	ids, err := s.q.StrandedJobs(ctx, sqlcgen.StrandedJobsParams{Tolerance: s.plan.Tolerance, Batch: int32(batch)})

@@ -103,7 +103,7 @@ func replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []domain.Ru
 	return len(rows), notify(ctx, tx)
 }
 
-// ReplanOverdue re-plans retries whose River job was not worked by their due instant, and returns their number.
+// ReplanOverdue re-plans retries whose River job was not processed by their due instant, and returns their number.
 func (s *Store) ReplanOverdue(ctx context.Context, limit int) (int, error) {
 	rows, err := s.q.OverdueRetries(ctx, int32(limit))
 	if err != nil || len(rows) == 0 {

@@ -311,7 +311,7 @@ func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *engine.Ende
 	if e.Outcome != domain.OutcomeFailed || killed || e.Permanent || int(r.Attempt) > def.Retries {
 		return false
 	}
-	return e.Instance != "" // without an instance, the run missed its start deadline or found no free place: no try failed
+	return e.Instance != "" // without an instance, the run missed its start deadline or found no free slot, so no attempt has failed
 }
 
 // planRetries schedules the retries of failed attempts. If the job was deleted meanwhile, it ends the runs instead,

@@ -133,8 +133,8 @@ func (w *settling) handSlots(ctx context.Context) error {
 	return err
 }
 
-// stranded returns the due runs that a dead scheduler did not fire, of the jobs whose next held run would get the
-// slot. It may be the stranded run's turn instead.
+// stranded returns the due runs that a dead scheduler did not fire, of the jobs whose next held run would get the slot. Such a
+// run gets the slot instead if its id is lower than that of the held run.
 func (w *settling) stranded(ctx context.Context, next []sqlcgen.HandSlotsRow) (map[slotKey]domain.RunID, error) {
 	if len(next) == 0 {
 		return nil, nil

@@ -343,7 +343,7 @@ func TestChildren(t *testing.T) {
 		var got []domain.ChildOn
 		for _, up := range ups.ups {
 			got = append(got, on[up.ChildJob])
-			for range 2 { // the River job is worked twice
+			for range 2 { // the River job is processed twice
 				tx, err := s.Pool().Begin(t.Context())
 				if err != nil {
 					t.Fatal(err)

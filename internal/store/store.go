@@ -173,7 +173,8 @@ type brokenError struct{ error }
 
 func (e brokenError) Unwrap() error { return e.error }
 
-// brokenTries bounds how often the transaction is then repeated. If the server is down, the next try fails to connect.
+// brokenTries bounds how often a transaction is repeated after a brokenError. If the server is down, the next try fails to
+// connect.
 const brokenTries = 3
 
 // single runs f without a transaction and translates its errors. f must execute one statement only. Like tx, single

@@ -140,7 +140,7 @@ func planOnce(t *testing.T, s *suite) {
 	equal(t, "claimed after planning", len(s.claim()), 0)
 }
 
-// ledger sums a job's ledger.
+// ledger returns the number of fire times in a job's missed ledger.
 func (s *suite) ledger(job domain.JobID) (n int) {
 	for _, m := range s.Missed(s.t, job) {
 		n += m.Count

@@ -154,7 +154,7 @@ func childrenOnce(t *testing.T, s *suite) {
 	equal(t, "cause", made[0].Cause, domain.CauseChild)
 	bound := s.one(s.admit(s.claim(), "i1").Bound)
 	s.settle(engine.Settled, s.result(bound, domain.OutcomeSucceeded))
-	s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt)) // also after it has ended
+	s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt)) // a repeat after the child has ended
 	equal(t, "children", len(s.Runs(t, good.ID)), 1)
 	s.is(good.ID, made[0].ID, domain.Succeeded, "")
 	outputs, err := s.Offer.ParentOutputs(t.Context(), []domain.RunID{run.ID})

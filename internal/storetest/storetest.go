@@ -23,7 +23,7 @@ type Jobs interface {
 	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
 }
 
-// Pauses pauses groups.
+// Pauses pauses and resumes groups.
 type Pauses interface {
 	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
 	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
@@ -240,7 +240,6 @@ func (s *suite) settle(want engine.Disposition, e engine.Ended) engine.SettleRes
 	return out
 }
 
-// run returns a run of a job.
 func (s *suite) run(job domain.JobID, id domain.RunID) Run {
 	s.t.Helper()
 	for _, r := range s.Runs(s.t, job) {

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// turns takes n turns of a job. The open instances among the known ones have room.
+// turns takes n turns of a job. Of the known instances, the open ones have free slots.
 func (s *suite) turns(job domain.JobID, r domain.Route, n int, known, open []string) map[string]int64 {
 	s.t.Helper()
 	got, err := s.Fire.TakeTurns(s.t.Context(), map[domain.JobID]engine.Turns{job: {Route: r, Runs: n, Known: known, Open: open}})

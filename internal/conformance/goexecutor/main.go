@@ -80,7 +80,7 @@ var handlers = map[string]func(context.Context, executor.Run, param) error{
 	"conformance_log":    log,
 }
 
-// noteStart appends one line for each start. The tester reads it, and so does not depend on the executor's reports.
+// noteStart appends one line for each start. The tester reads the file, because it does not trust the executor's reports.
 func noteStart(file string, run executor.Run) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -99,10 +99,10 @@ func said(notes []*Note) string {
 	return "ended " + notes[0].Outcome
 }
 
-// known reports whether the database has the end that the handler wrote down, or may have another one.
+// known reports whether the database has the end that the handler wrote down, or may have a different one.
 func (c *check) known(r *Run, a *Attempt, n *Note) bool {
-	// A kill between the end of a handler and the write of its result to disk loses the result. That takes longer while the disk is
-	// busy.
+	// A kill between the end of a handler and the write of its result to disk loses the result. The write takes longer while
+	// the disk is busy.
 	const gap = 5 * time.Second
 	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
 	switch late := c.late[try{a.Run, a.Attempt}]; {
@@ -241,7 +241,7 @@ func (c *check) retries(r *Run) {
 	}
 }
 
-// reasons checks that the cause that a run's end names did exist.
+// reasons checks that the history confirms the reason of a run's end.
 func (c *check) reasons(r *Run) {
 	j := c.jobs[r.Job]
 	if j == nil || j.version(r.Version) == nil || !r.State.Final() {

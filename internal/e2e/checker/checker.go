@@ -258,7 +258,7 @@ func (c *check) lateness() {
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
 		if f.attacks() {
-			continue // no other group may notice it
+			continue // an attack by another group must delay no run
 		}
 		troubled = append(troubled, span{f.From.Add(-tolerance), f.To.Add(calm)})
 	}

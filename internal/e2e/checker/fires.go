@@ -56,7 +56,7 @@ func (c *check) fires(j *job) {
 
 // expectation is a fire time of at least one version of the job.
 type expectation struct {
-	versions []*Version // in force around the fire time, and with it in their schedule
+	versions []*Version // in force around the fire time, with a schedule that contains it
 	definite bool       // all versions in force around the fire time have it
 }
 
@@ -152,9 +152,10 @@ func oneOrShards(runs []*Run) bool {
 	return true
 }
 
-// ledger matches the fire times without a run with the entries of the ledger. An entry has a count and two limits, so this is a
-// matching of points with intervals that have a capacity. Each point that had to be served needs a place, and each place needs a
-// point. If there is a matching for each condition, there is one that fulfils both.
+// ledger matches the fire times without a run with the entries of the ledger. An entry has a count and a range, so this is a
+// matching of points with intervals of limited capacity. Each fire time that had to be served must have a place in an entry,
+// and each place must have a fire time. If there is a matching for each of these two conditions, there is one that fulfils
+// both.
 func (c *check) ledger(j *job, unserved, mustServe []int64, byFire map[int64][]*Run) {
 	slices.Sort(unserved)
 	slices.Sort(mustServe)

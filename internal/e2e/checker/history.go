@@ -1,11 +1,11 @@
-// Package checker checks the history of a Belfry under faults. It computes from the versions of the jobs when each job should have
-// fired, and compares that with the runs, the missed ledger, the notes of the handlers, and the injected faults. Jepsen's checker
-// for Chronos works in the same way. The package shares no code with the engine except the values of package domain. It evaluates
-// schedules with its own code, which knows only the kinds of schedules that the fault test uses.
+// Package checker checks the history of a Belfry cluster under faults. It computes from the versions of the jobs when each job
+// should have fired, and compares that with the runs, the missed ledger, the notes of the handlers, and the injected faults.
+// Jepsen's checker for Chronos works in the same way. The package shares no code with the engine except the values of package
+// domain. It evaluates schedules with its own code, which knows only the kinds of schedules that the fault test uses.
 //
-// If an edit or a jitter leaves open whether a fire time belongs to a version, a rule accepts both results. In all other cases it
-// accepts only one. All instants come from the clock of one machine. The database, the faults and the handlers' notes use that
-// clock, also if the handler's process has a shifted clock.
+// If an edit or a jitter leaves open whether a fire time belongs to a version, a rule accepts both results. In all other cases
+// it accepts only one. All instants come from the clock of one machine. The database, the faults and the handlers' notes use
+// that clock, even if the handler's process has a shifted clock.
 package checker
 
 import (

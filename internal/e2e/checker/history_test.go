@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// ReadNotes reads what WriteStart and WriteEnd wrote, also if the process was killed between a start and its end.
+// ReadNotes reads what WriteStart and WriteEnd wrote, even if the process was killed between a start and its end.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer

@@ -164,7 +164,7 @@ func (w *world) suffer(l *load, events *eventLoad, seed uint64, length time.Dura
 	}
 }
 
-// ranScripts checks that scripts ran. Without it, scripts that only wait would violate no rule for ten minutes.
+// ranScripts checks that scripts ran. Otherwise, scripts that only wait would violate no rule for ten minutes.
 func (w *world) ranScripts() {
 	w.t.Helper()
 	var n int

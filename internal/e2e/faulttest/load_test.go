@@ -37,7 +37,7 @@ type load struct {
 	ops    map[string]int  // guarded by mu; number of requests by kind
 }
 
-// testJob is a job of the test, as the test's requests know it.
+// testJob is a job of the test, with its state according to the test's own requests.
 type testJob struct {
 	busy      sync.Mutex
 	id        domain.JobID

@@ -85,7 +85,7 @@ func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
 		return &nemesis{w: w, random: rand.New(rand.NewPCG(seed, n)), stop: stop, kinds: kinds, pauseLo: lo, pauseHi: hi}
 	}
 	attacks := lane(6, hostileKinds, 5*time.Second, 30*time.Second)
-	attacks.always = true // it is no excuse for a late run
+	attacks.always = true // an attack does not excuse a late run
 	return []*nemesis{
 		lane(1, processKinds, time.Second, 6*time.Second),
 		lane(2, processKinds, time.Second, 6*time.Second),

@@ -25,7 +25,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// world is the Belfry under test: each part is a process, and each link can be broken.
+// world is the Belfry cluster under test. Each part is a process, and each link can be broken.
 type world struct {
 	t       testing.TB
 	dir     string

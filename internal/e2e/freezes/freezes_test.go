@@ -23,7 +23,8 @@ const (
 	envSeed    = "FREEZES_SEED" // repeats the random choices, but not their timing
 )
 
-// fewFreezes is the number without FREEZES. From manyFreezes on, the test has twice as many instances and jobs.
+// fewFreezes is the number of freezes if FREEZES is not set. From manyFreezes on, the test has twice as many instances and
+// jobs.
 const (
 	fewFreezes  = 12
 	manyFreezes = 50

@@ -32,7 +32,8 @@ const (
 	group         = "g"
 )
 
-// world is a Belfry of real processes: Postgres, a NATS server, a console, two schedulers, two dispatchers and the executors.
+// world is a Belfry cluster of real processes: Postgres, a NATS server, a console, two schedulers, two dispatchers and the
+// executors.
 type world struct {
 	t         testing.TB
 	dir       string

@@ -1,5 +1,5 @@
-// Package hostile is a client that does its worst with the token of one group, at bounded rates. Tests run it beside other
-// groups, which must not notice it.
+// Package hostile implements a client that attacks Belfry with the token of one group, at bounded rates. Tests run it next to
+// other groups, whose runs it must not affect.
 package hostile
 
 import (
@@ -32,8 +32,8 @@ const (
 	SmallResults   Kind = "small results"   // single results of unknown runs, as many messages as possible
 	Logs           Kind = "logs"            // 500 KiB of lines of unknown runs
 	JunkLogs       Kind = "junk logs"       // small messages that are not valid
-	Heartbeats     Kind = "heartbeats"      // heartbeats of 16 KiB and of 60 KiB under always new names
-	Logins         Kind = "logins"          // log-ins, one after the other, also with wrong tokens
+	Heartbeats     Kind = "heartbeats"      // heartbeats of 16 KiB and of 60 KiB, under a new name after every few messages
+	Logins         Kind = "logins"          // log-ins in sequence, half of them with a wrong token
 )
 
 // Kinds returns all kinds of attack.
@@ -41,20 +41,20 @@ func Kinds() []Kind {
 	return []Kind{JunkResults, UnknownResults, SmallResults, Logs, JunkLogs, Heartbeats, Logins}
 }
 
-// Bounds of the client, over all its kinds of attack together.
+// The bounds of the client, for all kinds of attack together.
 const (
 	bytesPerSecond    = 20 << 20
 	messagesPerSecond = 5000
 	connections       = 50
 )
 
-// Config says whom to attack, and how.
+// Config holds the server, the client's group and token, and the kinds and bounds of the attack.
 type Config struct {
 	URL   string `json:"url"`
 	Group string `json:"group"`
 	Token string `json:"token"`
 	Kinds []Kind `json:"kinds"` // empty: all
-	// Part is the part of the bounds that the client uses, 0 to 1; 0 means all of them.
+	// Part is the share of the bounds that the client uses, from 0 to 1. 0 means the full bounds.
 	Part float64 `json:"part,omitempty"`
 }
 
@@ -65,13 +65,13 @@ const env = "E2E_HOSTILE"
 func (c Config) Env() string {
 	data, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // the type has no such values
+		panic(err) // every Config can be encoded
 	}
 	return env + "=" + string(data)
 }
 
-// Main runs the client of the configuration in the environment until the context ends, and returns the exit code. It prints the
-// line "attacking" when all connections are open.
+// Main runs a client with the configuration from the environment until ctx ends, and returns the exit code. It prints the line
+// "attacking" when all connections are open.
 func Main(ctx context.Context) int {
 	var c Config
 	if err := json.Unmarshal([]byte(os.Getenv(env)), &c); err != nil {
@@ -133,7 +133,7 @@ func (a *attack) sent() int64 {
 	return a.count
 }
 
-// connect logs in as an instance. Errors of the server after that are what an attack wants.
+// connect logs in as an instance. It ignores later errors from the server, because the attack provokes them.
 func (a *attack) connect(instance string, more ...nats.Option) (*nats.Conn, error) {
 	return nats.Connect(a.URL, append([]nats.Option{
 		nats.Token(a.Token), nats.Name(a.Group + "." + instance), nats.CustomInboxPrefix(natsauth.InboxPrefix(a.Group)), nats.NoReconnect(),
@@ -141,7 +141,7 @@ func (a *attack) connect(instance string, more ...nats.Option) (*nats.Conn, erro
 	}, more...)...)
 }
 
-// repeat attacks on one connection after the other, because the server may close each of them.
+// repeat attacks over one connection at a time. It opens a new one whenever the server has closed the last one.
 func (a *attack) repeat(ctx context.Context, k Kind, n int) {
 	for try := 0; ctx.Err() == nil; try++ {
 		select {
@@ -157,7 +157,7 @@ func (a *attack) repeat(ctx context.Context, k Kind, n int) {
 	}
 }
 
-// once attacks on one connection until it fails.
+// once attacks over one connection until it fails.
 func (a *attack) once(ctx context.Context, k Kind, instance string) error {
 	if k == Logins {
 		return a.logins(ctx)
@@ -213,7 +213,7 @@ func (a *attack) logins(ctx context.Context) error {
 	return nil
 }
 
-// unreadable is a body of a message's largest size.
+// unreadable is invalid JSON of the maximum size of a message.
 var unreadable = strings.Repeat("{\"v\":1,\"junk\":[", 1<<16-64)
 
 func (a *attack) message(k Kind, instance string, i int) *nats.Msg {

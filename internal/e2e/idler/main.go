@@ -1,4 +1,4 @@
-// Idler is the smallest program that uses package executor. Its memory is the cost of the SDK.
+// Idler is the smallest program that uses package executor. A test measures its memory, which is the memory cost of the SDK.
 package main
 
 import (

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Looks is a wall clock for executor.Config.Clock that remembers when each goroutine last looked at it. The SDK checks
-// that an attempt may still start, and calls the handler, in one goroutine. So a handler learns from Taken when that check
-// was. No executor can exclude that its process is frozen between the two.
+// Looks is a wall clock for executor.Config.Clock that remembers when each goroutine last looked at it. The SDK checks that an
+// attempt may still start, and calls the handler, in one goroutine. So a handler learns from Taken when that check happened. No
+// executor can exclude that its process is frozen between the two.
 type Looks struct {
 	wall func() time.Time // the clock that the executor sees; nil for the right time
 	last sync.Map         // by goroutine: the right time of its last call of Now

@@ -67,7 +67,7 @@ func (p *Proxy) Blackhole() { p.set(linkBlack) }
 // Heal passes data again. It does not change the latency.
 func (p *Proxy) Heal() { p.set(linkOpen) }
 
-// Vanish makes the existing connections dead, as if the server's host had lost power: data sent through them is lost, also after
+// Vanish makes the existing connections dead, as if the server's host had lost power: data sent through them is lost, even after
 // Heal, and neither side sees an end. New connections are black-holed until Heal.
 func (p *Proxy) Vanish() {
 	p.mu.Lock()
@@ -203,8 +203,8 @@ func (p *Proxy) vanished() int {
 	return p.lost
 }
 
-// copy forwards data from src to dst until src ends, and then closes dst. If Vanish was called since before, it drops the data and
-// does not close dst.
+// copy forwards data from src to dst until src ends, and then closes dst. before is the number of calls of Vanish when the
+// connection was opened. After a further call, copy drops the data and does not close dst.
 func (p *Proxy) copy(dst, src net.Conn, before int) {
 	pieces := make(chan piece, 64) // data in transit; if it is full, the sender's buffers fill
 	p.running.Go(func() {

@@ -30,8 +30,8 @@ const (
 	maxStalls   = 100_000 // more than an hour of stalls only
 )
 
-// Steps is the number of steps that a takeover or a verdict consists of, one after the other: timers, statements, messages
-// and their answers. A promise allows for as many of the slowest step.
+// Steps is the number of steps that a takeover or a verdict consists of, one after the other: timers, statements, messages and
+// their answers. A promise allows this number of times the slowest step.
 const Steps = 10
 
 // StartPulse measures until the test ends. ask is the round trip to a server that a step includes; nil means none. A step

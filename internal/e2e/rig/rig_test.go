@@ -227,7 +227,7 @@ func (c *NATSCluster) logInsWork() {
 	}
 }
 
-// If a server is frozen to which most responders of log-ins are connected, its executors can log in at another server before their
+// If the server to which most responders are connected is frozen, its executors can log in at another server before their
 // leases expire. A log-in that the cluster gives to a responder on the frozen server fails after 2 s, so the cluster must stop
 // using those responders.
 func TestFrozenServerKeepsNobodyOut(t *testing.T) {
@@ -240,7 +240,8 @@ func TestFrozenServerKeepsNobodyOut(t *testing.T) {
 	c.logInsWork()
 }
 
-// The same holds if the hosts of most responders lose power. The servers notice it without an end of the connections.
+// If the hosts of most responders lose power, executors can still log in. The servers notice the loss although no connection is
+// closed.
 func TestVanishedAnswerersKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	c := NewNATSCluster(t, t.TempDir())

@@ -371,7 +371,7 @@ func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint6
 // weightMax exceeds the cost of any allowed filter.
 const weightMax = 20 * costMax
 
-// weigh returns the number of characters and elements of a value on all levels, at most most.
+// weigh returns the number of characters and elements of a value on all levels. It stops counting at most.
 func weigh(v ref.Val, most int) int {
 	weight := 1
 	switch v := v.(type) {

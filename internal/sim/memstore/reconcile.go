@@ -119,7 +119,7 @@ func (db *DB) replan(id domain.RunID, attempt int) int {
 	return 1
 }
 
-// ReplanOverdue replans retries whose follow-up was not worked before their due instant.
+// ReplanOverdue replans retries whose follow-up was not processed before their due instant.
 func (s *Store) ReplanOverdue(_ context.Context, limit int) (n int, err error) {
 	db := s.db
 	db.tx(func() {
@@ -224,7 +224,7 @@ func (s *Store) PlanChild(_ context.Context, parent domain.RunID, child domain.J
 	return nil
 }
 
-// TakeFollowUp removes and returns the oldest follow-up. The caller works it or passes it to ReturnFollowUp.
+// TakeFollowUp removes and returns the oldest follow-up. The caller processes it or passes it to ReturnFollowUp.
 func (db *DB) TakeFollowUp() (u engine.FollowUp, ok bool) {
 	db.tx(func() {
 		if len(db.followUps) > 0 {
@@ -235,7 +235,7 @@ func (db *DB) TakeFollowUp() (u engine.FollowUp, ok bool) {
 	return u, ok
 }
 
-// ReturnFollowUp puts a follow-up back, so that it is worked later or a second time.
+// ReturnFollowUp puts a follow-up back, so that it is processed later or a second time.
 func (db *DB) ReturnFollowUp(u engine.FollowUp) {
 	db.tx(func() { db.followUps = append(db.followUps, u) })
 }

@@ -39,7 +39,7 @@ func (l *Link) Dial(_, _ string) (net.Conn, error) {
 // Cut holds the bytes in both directions, or releases them.
 func (l *Link) Cut(cut bool) { l.hold(cut, false) }
 
-// Freeze is Cut for a frozen process. Its client does not notice the cut.
+// Freeze is like Cut, but the link still answers the client's pings, because a frozen process does not notice the cut.
 func (l *Link) Freeze(frozen bool) { l.hold(frozen, frozen) }
 
 func (l *Link) hold(cut, frozen bool) {

@@ -11,7 +11,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// User returns a user by name, or NotFound.
+// EditUser changes a user by edit: its role, its groups, whether it is disabled, and whether it must change its password. If
+// password is not empty, EditUser also sets the password. A user that is disabled, or whose role or password changes, is logged
+// out. Changed groups apply from the next request on. Conflict means that no enabled admin would be left, or that the identity
+// provider controls the changed field.
 func (s *Users) User(ctx context.Context, name string) (User, error) {
 	u, err := s.q.UserByName(ctx, name)
 	return toUser(u), noUser(err)

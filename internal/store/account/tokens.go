@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Tokens keeps API tokens.
+// Tokens keeps API tokens in Postgres. It is safe for concurrent use.
 type Tokens struct{ q *sqlcgen.Queries }
 
 // Token is an API token, without its secret.
@@ -70,9 +70,8 @@ func (s *Tokens) Tokens(ctx context.Context, userID, after int64, limit int) ([]
 	return tokens, nil
 }
 
-// DeleteToken deletes a token of a user, or of any user if userID is 0, and all tokens that were made with it. They are
-// invalid at once. The error is
-// NotFound if there is none.
+// DeleteToken deletes a token of a user, or of any user if userID is 0, and all tokens that were made with it. All of them
+// become invalid at once. The error is NotFound if there is none.
 func (s *Tokens) DeleteToken(ctx context.Context, userID, id int64) (Token, error) {
 	t, err := s.q.DeleteToken(ctx, sqlcgen.DeleteTokenParams{ID: id, UserID: userID})
 	if err != nil {

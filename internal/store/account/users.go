@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Users keeps users.
+// Users keeps users in Postgres. It is safe for concurrent use.
 type Users struct {
 	pool   *pgxpool.Pool
 	q      *sqlcgen.Queries

@@ -182,8 +182,9 @@ func password(c alert.Channel) string {
 // jobsNamed bounds how many jobs a Conflict names.
 const jobsNamed = 10
 
-// DeleteChannel deletes a channel. NotFound means that there is none. Conflict means that jobs use it; the error names
-// them. A job that begins to use it at the same time has locked its row and is seen here.
+// DeleteChannel deletes a channel. NotFound means that there is none. Conflict means that jobs use it; the error names them. A
+// job that begins to use the channel at the same time has locked the channel's row, so DeleteChannel waits for that job and
+// finds it.
 func (s *Store) DeleteChannel(ctx context.Context, name string) (before alert.Channel, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)

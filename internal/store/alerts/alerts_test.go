@@ -43,7 +43,7 @@ func spec(name string, channels ...string) domain.JobSpec {
 	return sp
 }
 
-// Sealed secrets can be read only with their key. Secrets from the time before there was a key can be read with any key.
+// Sealed secrets can be read only with their key. Secrets that were stored without a key can be read with any key.
 func TestSeal(t *testing.T) {
 	pool := open(t).Pool()
 	plain, one, two := alerts.New(pool, alerts.Config{}), alerts.New(pool, alerts.Config{Key: "one"}), alerts.New(pool, alerts.Config{Key: "two"})

@@ -1,4 +1,4 @@
-// Package auditlog keeps the log of changes by people.
+// Package auditlog keeps the audit log: the changes that users make.
 package auditlog
 
 import (

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Prefix begins each token of one purpose.
+// Prefix is the start of a token. It tells the purpose of the token.
 type Prefix string
 
 // The prefixes. All have the same length.

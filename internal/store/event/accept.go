@@ -61,7 +61,7 @@ func New(engine Engine) (*Store, error) {
 // Accepted is the result for an incoming event.
 type Accepted struct {
 	event.Event
-	Repeated  bool // the event had been accepted before; Event is the record from then
+	Repeated  bool // the event had been accepted before; Event is the record of the first time
 	OtherBody bool // Repeated, with other data than the first time
 }
 

@@ -278,7 +278,7 @@ func TestEditedMeanwhile(t *testing.T) {
 	}
 }
 
-// meddler calls before ahead of a transaction: ahead of each one if again is set.
+// meddler calls before ahead of the next transaction. If again is set, it calls before ahead of every transaction.
 type meddler struct {
 	*store.Store
 	before func()

@@ -16,8 +16,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// ErrToken means that a group token is wrong or was replaced. It does not reveal which. Its code is Forbidden, because it
-// is a verdict on the token.
+// ErrToken means that a group token is wrong or was replaced. It does not reveal which. Its code is Forbidden, because the
+// token was checked and rejected.
 var ErrToken = domain.NewError(domain.Forbidden, "the group token is not valid")
 
 // Store keeps executor groups in Postgres. It is safe for concurrent use.

@@ -127,8 +127,8 @@ var references = map[string]struct {
 	},
 }
 
-// translateReference cannot tell from the error whether the statement wrote the key or deleted the row it refers to:
-// Postgres reports both the same way except for the text. So the caller passes it.
+// translateReference translates the violation of a foreign key. deleting says whether the statement deletes the referenced row
+// or writes the key, because Postgres reports both in the same way except for the text.
 func translateReference(pe *pgconn.PgError, deleting bool, err error) error {
 	ref, known := references[pe.ConstraintName]
 	switch {

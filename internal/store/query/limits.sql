@@ -44,7 +44,7 @@ INSERT INTO group_live_runs AS g (group_name, runs) SELECT n.group_name, n.runs 
     ON CONFLICT (group_name) DO UPDATE SET runs = excluded.runs WHERE g.runs <> excluded.runs;
 
 -- name: SetLiveCount :exec
--- The pause before the next count has a lower bound, and longer if this count took long.
+-- The pause before the next count has a lower bound, and is longer if this count took long.
 UPDATE group_live_mark SET counted_at = now(), next_at = clock_timestamp() + sqlc.arg(pause)::interval + (clock_timestamp() - now()) * sqlc.arg(share)::float8;
 
 -- name: LiveRunsOf :many

@@ -32,7 +32,7 @@ SELECT id, group_name, from_at, to_at, taken_back, (to_at IS NOT NULL AND to_at 
 
 -- name: PlannedInPause :many
 -- Returns jobs with planned runs that are due in a pause and that no Fire has decided about. Runs of an earlier
--- version, which were already due when the job was changed, are not taken back, because no one would plan them again.
+-- version, which were already due when the job was changed, are not taken back, because planning does not make them again.
 SELECT DISTINCT r.job_id FROM runs_live r JOIN job_due d ON d.job_id = r.job_id AND (d.version = r.job_version) IS TRUE
  WHERE r.due_at >= @from_at AND r.due_at < @to_at AND NOT r.held AND r.group_name = @group_name
    AND r.state = 'pending' AND NOT r.admitted AND r.attempt = 1 AND r.cause = 'schedule'

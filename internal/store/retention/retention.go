@@ -168,9 +168,9 @@ func (p *pass) keepers(age time.Duration) (ids []int64) {
 	return ids
 }
 
-// locked runs do in a transaction that may detach a day from its table. Detaching needs a lock that waits for all
-// readers and writers of the table and blocks new ones. So the transaction waits for the lock only briefly: if someone
-// reads a long report, the next pass, an hour later, does the work.
+// locked runs do in a transaction that may detach a day from its table. Detaching needs a lock that waits for all readers and
+// writers of the table and blocks new ones. So the transaction waits for the lock only briefly. If a long query holds the lock,
+// the next pass, an hour later, does the work.
 func (p *pass) locked(ctx context.Context, do func(exec func(sql string, args ...any) error) error) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		exec := func(sql string, args ...any) error {

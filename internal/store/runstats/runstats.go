@@ -77,8 +77,7 @@ func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, t
 		through, now = mark.Through, mark.Now
 		safe := now.Add(-Behind)
 		var oldest *time.Time
-		// The beginning of other users' transactions is not visible here. For them, the distance to the clock must
-		// suffice.
+		// Postgres does not show when transactions of other users began. For them, the distance Behind must suffice.
 		if err := tx.QueryRow(ctx, `SELECT min(xact_start) FROM pg_stat_activity
 			WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()`).Scan(&oldest); err != nil {
 			return err
@@ -143,7 +142,7 @@ func (s *Store) Tend(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			// A vacuum is cancelled if another session waits longer for its lock.
+			// Postgres cancels an autovacuum that blocks another session for long. So this transaction waits only briefly.
 			if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '100ms'`); err != nil {
 				return err
 			}

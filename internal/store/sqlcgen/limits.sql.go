@@ -235,7 +235,7 @@ type SetLiveCountParams struct {
 	Share float64
 }
 
-// The pause before the next count has a lower bound, and longer if this count took long.
+// The pause before the next count has a lower bound, and is longer if this count took long.
 func (q *Queries) SetLiveCount(ctx context.Context, arg SetLiveCountParams) error {
 	_, err := q.db.Exec(ctx, setLiveCount, arg.Pause, arg.Share)
 	return err

@@ -279,7 +279,7 @@ type PlannedInPauseParams struct {
 }
 
 // Returns jobs with planned runs that are due in a pause and that no Fire has decided about. Runs of an earlier
-// version, which were already due when the job was changed, are not taken back, because no one would plan them again.
+// version, which were already due when the job was changed, are not taken back, because planning does not make them again.
 func (q *Queries) PlannedInPause(ctx context.Context, arg PlannedInPauseParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, plannedInPause,
 		arg.FromAt,

@@ -24,7 +24,7 @@ type System struct {
 	Postgres            string // its version
 	Bytes               int64
 	Processes           []Process
-	Unfired, Waiting    int64     // late runs that no scheduler has fired, and runs that wait for room; 10,000 at most
+	Unfired, Waiting    int64     // late runs that no scheduler has fired, and runs that wait for an instance; 10,000 at most
 	UnfiredDue, WaitDue time.Time // the oldest due instant of each; zero: none
 	Audited, Counted    time.Time // how far fire times are checked, and runs counted
 	SchedulerSeen       time.Time // the last presence record of any scheduler; zero: none

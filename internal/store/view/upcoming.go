@@ -19,8 +19,8 @@ type Upcoming struct {
 	Jobs   []DueJob // by NextDue
 	Runs   []PlannedRun
 	Pauses []domain.Pause // of their groups
-	// Through is the instant up to which the answer is complete: the end of the requested span, unless there was too
-	// much.
+	// Through is the instant up to which the answer is complete: the end of the requested span, or earlier if the read reached
+	// one of its bounds.
 	Through time.Time
 }
 

@@ -1,6 +1,6 @@
 -- name: InsertSession :one
 -- The lock and the comparison of the hash prevent a log-in with a password that is being changed at the same time: the
--- change ends all sessions, and this one would be created after that.
+-- change ends all sessions, and the session of this log-in would begin after that.
 INSERT INTO sessions (token_sha256, user_id, expires_at, remote, agent)
 SELECT @token_sha256, u.id, now() + @lifetime::interval, @remote, @agent
   FROM users u

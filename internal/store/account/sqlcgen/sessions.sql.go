@@ -82,7 +82,7 @@ type InsertSessionParams struct {
 }
 
 // The lock and the comparison of the hash prevent a log-in with a password that is being changed at the same time: the
-// change ends all sessions, and this one would be created after that.
+// change ends all sessions, and the session of this log-in would begin after that.
 func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, insertSession,
 		arg.TokenSha256,

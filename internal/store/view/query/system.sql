@@ -1,5 +1,5 @@
 -- name: Late :one
--- Counts runs that are over two seconds past due and not fired, and runs that wait for room; 10,000 of each at most.
+-- Counts runs that are over two seconds past due and not fired, and runs that wait for an instance; 10,000 of each at most.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM runs_live l WHERE NOT l.held AND l.due_at < clock_timestamp() - interval '2 seconds' AND l.state = 'pending' LIMIT 10000) x)::bigint AS unfired,
        (SELECT coalesce(min(x.due_at), 'epoch') FROM (SELECT l.due_at FROM runs_live l WHERE NOT l.held AND l.due_at < clock_timestamp() - interval '2 seconds' AND l.state = 'pending' ORDER BY l.due_at LIMIT 1) x)::timestamptz AS unfired_since,
        (SELECT count(*) FROM (SELECT 1 FROM runs_waiting LIMIT 10000) x)::bigint AS waiting,

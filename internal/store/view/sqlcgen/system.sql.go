@@ -24,7 +24,7 @@ type LateRow struct {
 	WaitingSince time.Time
 }
 
-// Counts runs that are over two seconds past due and not fired, and runs that wait for room; 10,000 of each at most.
+// Counts runs that are over two seconds past due and not fired, and runs that wait for an instance; 10,000 of each at most.
 func (q *Queries) Late(ctx context.Context) (LateRow, error) {
 	row := q.db.QueryRow(ctx, late)
 	var i LateRow
