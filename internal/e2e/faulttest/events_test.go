@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
 // eventLoad sends each event twice: over REST with the same Idempotency-Key, or over NATS with the same Nats-Msg-Id. All events fire
@@ -194,6 +196,31 @@ func (e *eventLoad) missing() []string {
 	return missing
 }
 
+// whereabouts says which streams have a message with the key.
+func (e *eventLoad) whereabouts(ctx context.Context, key string) string {
+	js, err := jetstream.New(e.w.nats.Conn)
+	if err != nil {
+		return err.Error()
+	}
+	found := "no stream has it"
+	for _, name := range []string{wire.StreamEvents, natsinfra.Dead} {
+		ctx, cancel := context.WithTimeout(ctx, requestBounds)
+		defer cancel()
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			return fmt.Sprintf("%s: %v", name, err)
+		}
+		state := stream.CachedInfo().State
+		for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+			m, err := stream.GetMsg(ctx, seq)
+			if err == nil && (m.Header.Get(nats.MsgIdHdr) == key || strings.Contains(string(m.Data), fmt.Sprintf("%q", key))) {
+				found = fmt.Sprintf("%s has it: %s", name, m.Data)
+			}
+		}
+	}
+	return found
+}
+
 // judge checks that each event was accepted once and fired each matching job once.
 func (e *eventLoad) judge(t *testing.T) {
 	t.Helper()
@@ -228,7 +255,7 @@ func (e *eventLoad) judge(t *testing.T) {
 	}
 	for key := range e.sent {
 		if !accepted[key] {
-			t.Errorf("event %s was acknowledged and is not in the database", key)
+			t.Errorf("event %s was acknowledged and is not in the database: %s", key, e.whereabouts(t.Context(), key))
 		}
 	}
 	if len(e.sent) < 20 {
