@@ -123,6 +123,9 @@ func TestAlertsAreLockedInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it only holds locks
+	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil { // it is a second
+		t.Fatal(err)
+	}
 	lock := func(job domain.JobID) error {
 		_, err := tx.Exec(t.Context(), `SELECT 1 FROM alert_state WHERE job_id = $1 FOR UPDATE NOWAIT`, job)
 		return err
