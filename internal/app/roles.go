@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -384,31 +383,4 @@ func unfit(s executor.Status) int {
 		return 1
 	}
 	return 0
-}
-
-// MigrateUp applies all missing migrations.
-func (a *App) MigrateUp(ctx context.Context, c config.Migrate) error {
-	if err := store.Migrate(ctx, c.DatabaseURL.Reveal()); err != nil {
-		return err
-	}
-	fmt.Fprintln(a.Stdout, "The database is up to date.")
-	return nil
-}
-
-// MigrateStatus prints all migrations and when they were applied.
-func (a *App) MigrateStatus(ctx context.Context, c config.Migrate) error {
-	steps, err := store.MigrationStatus(ctx, c.DatabaseURL.Reveal())
-	if err != nil {
-		return err
-	}
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MIGRATION\tAPPLIED")
-	for _, s := range steps {
-		applied := "no"
-		if !s.AppliedAt.IsZero() {
-			applied = domain.At(s.AppliedAt).String()
-		}
-		fmt.Fprintf(w, "%s\t%s\n", s.Name, applied)
-	}
-	return w.Flush()
 }

@@ -85,7 +85,7 @@ func (s *standalone) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := store.Migrate(ctx, url); err != nil {
+	if err := s.migrate(ctx, url); err != nil {
 		return err
 	}
 	if s.store, err = store.Open(ctx, s.app.storeConfig(url, s.c.Timing, "standalone")); err != nil {
