@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -130,4 +131,39 @@ func TestAppendWithoutFileDescriptors(t *testing.T) {
 		t.Errorf("%d results are left, want 2", len(left))
 	}
 	must(t, s.close())
+}
+
+// An unfit instance refuses offers, because a dispatcher of an older release does not know the heartbeat's field. Its
+// heartbeat names the trouble, its answers do not say that it drains, and it accepts offers again afterwards.
+func TestUnfitRefusesOffers(t *testing.T) {
+	now := instant{wall: epoch}
+	x := newStillEngine(&now)
+	x.handlers["h"] = newRegistered(HandlerFunc(func(context.Context, Run) error { return nil }))
+	x.nextBeat()
+	offer := func(bind int) wire.Verdict {
+		at := wire.Time{Time: now.wall}
+		ans := x.answerOffers(&wire.Offers{V: 1, BootID: x.boot, Beat: 1, Offers: []wire.Offer{{
+			RunID: "r", Attempt: 1, Bind: bind, BoundAt: at, Now: at, DueAt: wire.Time{Time: now.wall.Add(time.Hour)}, Handler: "h",
+		}}}, 1, now)
+		if ans.Load.Draining {
+			t.Error("it drains")
+		}
+		return ans.Verdicts[0]
+	}
+	x.files.unfit.Store(newUnfit(wire.UnfitOutOfFiles, "60 of 64"))
+	if v := offer(1); v.Verdict != wire.Refused || v.Reason != wire.RefusedFull {
+		t.Errorf("out of files: %+v", v)
+	}
+	x.files.unfit.Store(nil)
+	x.reports.trouble.Store(newUnfit(wire.UnfitSpoolFull, "no space"))
+	if v := offer(2); v.Verdict != wire.Refused || v.Reason != wire.RefusedFull {
+		t.Errorf("spool full: %+v", v)
+	}
+	x.reports.trouble.Store(nil)
+	if v := offer(2); v.Verdict != wire.Refused {
+		t.Errorf("the same offer again: %+v", v)
+	}
+	if v := offer(3); v.Verdict != wire.Accepted {
+		t.Errorf("the trouble is over: %+v", v)
+	}
 }
