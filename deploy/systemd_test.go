@@ -1,11 +1,13 @@
 package deploy
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -54,17 +56,21 @@ func TestUnits(t *testing.T) {
 				}
 				return unit[key][0]
 			}
+			template := strings.HasSuffix(name, "@.service")
 			args := strings.Fields(only("ExecStart"))
 			if args[0] != installed {
 				t.Errorf("starts %s", args[0])
 			}
 			env := make(map[string]string)
 			for _, e := range unit["Environment"] {
-				key, value, _ := strings.Cut(e, "=")
+				key, value, _ := strings.Cut(strings.ReplaceAll(e, "%i", "1"), "=")
 				env[key] = value
 			}
 			// The environment file overrides the unit. Its example has the required variables, and the optional ones as comments.
-			file := strings.TrimPrefix(only("EnvironmentFile"), "/etc/belfry/")
+			if n := len(unit["EnvironmentFile"]); n == 0 || n > 1 && !template {
+				t.Fatalf("%d environment files", n)
+			}
+			file := strings.TrimPrefix(unit["EnvironmentFile"][0], "/etc/belfry/")
 			text, err := os.ReadFile(filepath.Join("systemd", file+".example"))
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +95,7 @@ func TestUnits(t *testing.T) {
 			}
 			role := command(t, args[1:], env)
 			roles[role.role] = true
-			if want := strings.TrimSuffix(strings.TrimPrefix(name, "belfry-"), ".service"); role.role != want {
+			if want := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(name, "belfry-"), ".service"), "@"); role.role != want {
 				t.Errorf("starts %s", role.role)
 			}
 			own := make(map[string]string)
@@ -120,6 +126,50 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestTemplates checks that a template unit differs from the unit of its role only where two processes on one machine would collide.
+func TestTemplates(t *testing.T) {
+	units := unitFiles(t)
+	collide := map[string]bool{"Description": true, "Environment": true, "EnvironmentFile": true, "StateDirectory": true}
+	used := make(map[string]string) // by address and directory
+	for _, role := range []string{"scheduler", "dispatcher", "console", "executor"} {
+		single, template := unitSettings(units["belfry-"+role+".service"]), unitSettings(units["belfry-"+role+"@.service"])
+		if len(template) == 0 {
+			t.Fatalf("%s has no template unit", role)
+		}
+		for key := range single {
+			if !collide[key] && !slices.Equal(single[key], template[key]) {
+				t.Errorf("%s: the template has %s=%q, the unit %q", role, key, template[key], single[key])
+			}
+		}
+		for key := range template {
+			if single[key] == nil {
+				t.Errorf("%s: only the template has %s", role, key)
+			}
+		}
+		own := template["StateDirectory"]
+		for _, e := range template["Environment"] {
+			own = append(own, e[strings.Index(e, "=")+1:])
+		}
+		for _, value := range own {
+			if value == "%S/belfry-executor-%i" {
+				continue // the same directory as StateDirectory
+			}
+			for i := 1; i <= 9; i++ {
+				one := strings.ReplaceAll(value, "%i", strconv.Itoa(i))
+				if other := used[one]; other != "" {
+					t.Errorf("%s %d and %s both use %s", role, i, other, one)
+				}
+				used[one] = role + " " + strconv.Itoa(i)
+				if _, port, err := net.SplitHostPort(one); err == nil {
+					if n, err := strconv.ParseUint(port, 10, 16); err != nil || n >= 32768 { // Linux gives later ports to outgoing connections
+						t.Errorf("%s %d uses port %s", role, i, port)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestPageNamesFiles checks that the files in docs/deploy.md exist, and that the page has all units and alerts.
 func TestPageNamesFiles(t *testing.T) {
 	page, err := os.ReadFile("../docs/deploy.md")
@@ -127,7 +177,7 @@ func TestPageNamesFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := make(map[string]bool)
-	for _, path := range regexp.MustCompile(`\bdeploy/[a-zA-Z]+/[a-zA-Z.-]+[a-z]`).FindAllString(string(page), -1) {
+	for _, path := range regexp.MustCompile(`\bdeploy/[a-zA-Z]+/[a-zA-Z.@-]+[a-z]`).FindAllString(string(page), -1) {
 		named[path] = true
 		if _, err := os.Stat(filepath.Join("..", path)); err != nil {
 			t.Errorf("the page names a file that does not exist: %v", err)
@@ -151,9 +201,14 @@ func TestUnitsVerify(t *testing.T) {
 	if err != nil {
 		t.Skip("NOT COVERED: on this system there is no systemd-analyze to verify the units")
 	}
-	verify := func(text string) string {
+	verify := func(name, text string) string {
 		t.Helper()
-		path := filepath.Join(t.TempDir(), "belfry-test.service")
+		if strings.HasSuffix(name, "@.service") {
+			name = "belfry-test@1.service"
+		} else {
+			name = "belfry-test.service"
+		}
+		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -172,13 +227,13 @@ func TestUnitsVerify(t *testing.T) {
 	var broken string
 	for name, text := range unitFiles(t) {
 		text = strings.ReplaceAll(text, installed, self)
-		if said := verify(text); said != "" {
+		if said := verify(name, text); said != "" {
 			t.Errorf("%s: %s", name, said)
 		}
 		broken = text
 	}
 	for _, change := range [][2]string{{"UMask=0077", "UMask=rwx"}, {"NoNewPrivileges=yes", "NoSuchSetting=yes"}, {self, "/nowhere/belfry"}} {
-		if verify(strings.ReplaceAll(broken, change[0], change[1])) == "" {
+		if verify("broken.service", strings.ReplaceAll(broken, change[0], change[1])) == "" {
 			t.Errorf("systemd accepts %s", change[1])
 		}
 	}

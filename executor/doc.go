@@ -86,8 +86,9 @@
 //     NATS accepts lines.
 //   - The token is missing, wrong or belongs to another group: the executor logs an error and Run keeps trying, with a
 //     delay of up to 30 s, because an operator may issue a new token.
-//   - The disk or the spool is full: the executor refuses offers until there is room again. It keeps results in memory
-//     and sends them from there.
+//   - The disk or the spool is full: the instance is unfit, see below. It keeps results in memory and sends them from
+//     there.
+//   - The process runs out of file descriptors: the instance is unfit.
 //   - A handler panics: the attempt fails with reason handler_panic and the stack. The process continues.
 //   - A handler exceeds the job's timeout: the executor cancels its context. The attempt fails with reason timeout when
 //     the handler returns. A handler that ignores its context keeps its slot.
@@ -98,6 +99,20 @@
 //     drained. The executor sends the remaining results and logs. It waits up to SettleTimeout until the results are
 //     settled; meanwhile its heartbeats continue, and it repeats results as usual. Then it withdraws its heartbeat, and
 //     Run returns nil. Results that are not settled by then stay in the spool.
+//
+// # An instance that is unfit
+//
+// Two troubles of a process would make every run fail or endanger its result: too few file descriptors, and a spool
+// that cannot be written. The executor checks for both before a run meets them. Each second, it opens a file, and on
+// Linux it compares the number of open descriptors with their limit: 16 must be free. Every 3 s, it writes as much as a
+// large result to a file in the spool directory, and truncates that file at once.
+//
+// While there is such a trouble, the instance takes itself out of rotation: it names the trouble in its heartbeats and
+// refuses offers. Running attempts continue, and heartbeats, answers and results, too, so Belfry does not declare the
+// instance dead. The instance returns by itself when the trouble is over. Executor.Status tells the same.
+//
+// The check cannot exclude failures: descriptors or room can run out while attempts run. A network file system may
+// accept the check's write and report only later that it is full.
 //
 // # Scripts
 //

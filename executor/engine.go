@@ -22,6 +22,7 @@ type engine struct {
 	now      func() instant          // the local clocks; tests replace it
 	trace    func(point string)      // Config.Trace; may be nil
 	reports  *reporter
+	files    fileWatch
 	logs     *logShipper
 	work     context.Context // context for Init; cancelled when the drain timeout has passed
 	stopWork context.CancelCauseFunc
@@ -98,7 +99,7 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 
 // bid fills in the part of a bid that does not depend on the beat. The caller holds mu.
 func (x *engine) bid(o *wire.Offer, now instant) bid {
-	b := bid{key: attemptKey{o.RunID, o.Attempt}, bind: o.Bind, now: now, spoolFull: x.reports.full.Load()}
+	b := bid{key: attemptKey{o.RunID, o.Attempt}, bind: o.Bind, now: now, unfit: x.unfit() != nil}
 	switch {
 	case o.Script != nil:
 		if !x.runsScript(o.Script) {
@@ -325,6 +326,14 @@ func (x *engine) confirmed(sent instant, arrived int64) bool {
 		x.barrier = arrived
 	}
 	return ended
+}
+
+// unfit returns why the instance takes no runs although it may have free slots, nil if it takes runs.
+func (x *engine) unfit() *wire.Unfit {
+	if u := x.files.unfit.Load(); u != nil {
+		return u
+	}
+	return x.reports.trouble.Load()
 }
 
 func (x *engine) load() wire.Load {

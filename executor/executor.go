@@ -87,6 +87,10 @@ type Status struct {
 	Capacity  int // slots
 	Running   int // slots in use: accepted, running, or ended but not in the spool yet
 	Unsettled int // results that are not settled yet
+	// Unfit is why the instance takes no runs for now, in a word such as out_of_files or spool_full, and UnfitMessage
+	// gives details. Both are empty if the instance takes runs. It returns to service by itself.
+	Unfit        string
+	UnfitMessage string
 }
 
 // Status returns the current state of the instance. Before Run is called and after it has returned, Leased is false.
@@ -101,9 +105,13 @@ func (e *Executor) Status() Status {
 	x.mu.Unlock()
 	x.reports.mu.Lock()
 	defer x.reports.mu.Unlock()
-	return Status{
+	s := Status{
 		Leased: !over, Draining: load.Draining, Capacity: load.Capacity, Running: load.Running, Unsettled: len(x.reports.pending),
 	}
+	if u := x.unfit(); u != nil {
+		s.Unfit, s.UnfitMessage = u.Reason, u.Message
+	}
+	return s
 }
 
 // Run connects, takes runs and reports their results until ctx is cancelled. Then it drains and returns nil. If NATS
@@ -223,7 +231,7 @@ func (b *boot) run(ctx context.Context) error {
 	stopHelpers()
 	b.link.close()
 	wg.Wait()
-	if n, _ := b.reports.left(); n > 0 && b.reports.full.Load() && b.reports.spool.broken {
+	if n, _ := b.reports.left(); n > 0 && b.reports.spool.broken {
 		err = errors.Join(err, fmt.Errorf("%d results are neither settled nor on disk", n))
 	}
 	return err

@@ -21,6 +21,8 @@ var errLargeBeat = errors.New("the heartbeat is too large")
 func (l *link) beat(ctx context.Context) {
 	tick := time.NewTicker(wire.HeartbeatEvery)
 	defer tick.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	healthy := true
 	var told time.Time
 	for {
@@ -45,11 +47,18 @@ func (l *link) beat(ctx context.Context) {
 			l.log.Info("heartbeats are confirmed again")
 		}
 		healthy = err == nil
-		select {
-		case <-tick.C:
-		case <-l.beatSoon:
-		case <-ctx.Done():
-			return
+		for due := false; !due; {
+			select {
+			case <-tick.C:
+				due = true
+			case <-l.beatSoon:
+				due = true
+			case <-look.C:
+				l.engine.files.look(l.log)
+				due = reasonOf(l.engine.unfit()) != l.told
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }
@@ -61,7 +70,13 @@ func (l *link) sendBeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	beat, sent := l.engine.nextBeat()
-	data := wire.Encode(l.heartbeat(beat))
+	h := l.heartbeat(beat)
+	l.told = reasonOf(h.Unfit)
+	data := wire.Encode(h)
+	if len(data) > wire.MaxHeartbeat && h.Unfit != nil {
+		h.Unfit = nil // offers are refused, which tells the dispatcher enough
+		data = wire.Encode(h)
+	}
 	if len(data) > wire.MaxHeartbeat {
 		return fmt.Errorf("%w: %d bytes, at most %d are taken", errLargeBeat, len(data), wire.MaxHeartbeat)
 	}
@@ -84,7 +99,7 @@ func (l *link) heartbeat(beat int64) wire.Heartbeat {
 	return wire.Heartbeat{
 		V: wire.Version, Instance: l.engine.instance, Group: l.config.Group, BootID: l.engine.boot, Beat: beat,
 		Handlers: l.names, Languages: l.scripts, Capacity: load.Capacity, Running: load.Running, Seq: load.Seq, Labels: l.config.Labels,
-		Version: l.config.Version, Host: l.host, StartedAt: wire.Time{Time: l.started}, Draining: load.Draining,
+		Version: l.config.Version, Host: l.host, StartedAt: wire.Time{Time: l.started}, Draining: load.Draining, Unfit: l.engine.unfit(),
 	}
 }
 

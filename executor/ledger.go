@@ -83,7 +83,7 @@ type bid struct {
 	beat      bool   // the offer names a heartbeat
 	stale     bool   // the attempt may not start: its beat is unknown or too old; for offers without a beat see engine.oldRules
 	leaseOver bool   // only for an offer without a beat
-	spoolFull bool   // the spool may have no room for the result
+	unfit     bool   // the instance takes no runs because of a trouble of its own: see engine.unfit
 	refuse    string // no_handler or unsupported, if this instance cannot run the attempt
 }
 
@@ -194,7 +194,7 @@ func (l *ledger) refusal(b bid) string {
 		return wire.RefusedLease
 	case b.refuse != "":
 		return b.refuse
-	case b.spoolFull, l.taken >= l.capacity, l.remembered() >= maxRemembered:
+	case b.unfit, l.taken >= l.capacity, l.remembered() >= maxRemembered:
 		return wire.RefusedFull
 	}
 	return ""

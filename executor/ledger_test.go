@@ -50,7 +50,7 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 		{"stale", func(*ledger) {}, bid{key: key, bind: 1, stale: true}, stale, false},
 		{"lease over", func(*ledger) {}, bid{key: key, leaseOver: true}, wire.RefusedLease, false},
 		{"no handler", func(*ledger) {}, bid{key: key, refuse: wire.RefusedNoHandler}, wire.RefusedNoHandler, false},
-		{"spool full", func(*ledger) {}, bid{key: key, spoolFull: true}, full, false},
+		{"unfit", func(*ledger) {}, bid{key: key, unfit: true}, full, false},
 		{"no slot", func(l *ledger) { l.judge(bid{key: attemptKey{"other", 1}}) }, offer(1), full, false},
 		{"draining", func(l *ledger) { l.drain() }, offer(1), wire.RefusedDraining, false},
 		{"refused before, same bind", func(l *ledger) { l.judge(bid{key: key, bind: 1, leaseOver: true}) }, offer(1), wire.RefusedLease, false},

@@ -2,10 +2,13 @@ package executor
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
@@ -40,7 +43,9 @@ type reporter struct {
 	publish    func(ctx context.Context, results [][]byte) error // each result in JSON
 	written    func([]*pending)                                  // called when results are on disk, or when writing them failed; it frees their slots
 
-	full     atomic.Bool // the spool has no room for more results
+	trouble  atomic.Pointer[wire.Unfit] // why results may not be kept on disk; nil: they are
+	probed   error                      // of the last probe of the spool; used only by the goroutine that owns the spool
+	probeAt  time.Time                  // when to probe the spool again; used like probed
 	writeNow chan struct{}
 	sendNow  chan struct{}
 	changed  chan struct{} // signalled when a publish returns or results are settled
@@ -81,7 +86,7 @@ func newReporter(s *spool, left []*pending, spoolBytes int64, log *slog.Logger) 
 		r.hold(p)
 		r.queue = append(r.queue, p)
 	}
-	r.full.Store(s.liveBytes >= spoolBytes)
+	r.trouble.Store(r.diagnose(nil))
 	return r
 }
 
@@ -140,7 +145,7 @@ func (r *reporter) settled(refs []wire.Ref) {
 	many := len(r.removal) >= removalMax
 	r.mu.Unlock()
 	// The spool records them with the next results or at the next tick.
-	if many || r.full.Load() {
+	if many || r.trouble.Load() != nil {
 		wake(r.writeNow)
 	}
 	wake(r.changed)
@@ -250,9 +255,11 @@ func (r *reporter) writeLoop(ctx context.Context) {
 			runtime.Gosched() // lets other handlers return and share this write and its sync; on one CPU, each result would otherwise need its own sync
 			r.write()
 		case <-tick.C:
-			if err := r.spool.repair(); err == nil {
+			if err := r.spool.repair(); err != nil {
+				r.measure(err)
+			} else {
+				r.probe(time.Now())
 				r.write()
-				r.measure(nil)
 			}
 			r.repeat(time.Now())
 		case <-ctx.Done():
@@ -283,18 +290,49 @@ func (r *reporter) write() {
 	wake(r.sendNow)
 }
 
-// measure records whether the spool has room, and logs each change.
-func (r *reporter) measure(err error) {
-	full := err != nil || r.spool.broken || r.spool.liveBytes >= r.spoolBytes
-	if r.full.Swap(full) == full {
+// probe tries to write to the spool, so that an instance without results to write notices a full disk before it takes
+// runs.
+func (r *reporter) probe(now time.Time) {
+	if now.Before(r.probeAt) {
 		return
 	}
-	if full {
+	r.probeAt = now.Add(wire.HeartbeatEvery)
+	r.probed = r.spool.probe()
+}
+
+// measure records whether the spool can keep more results, and logs each change. err is the error of a write.
+func (r *reporter) measure(err error) {
+	now := r.diagnose(err)
+	before := r.trouble.Swap(now)
+	switch {
+	case now != nil && before == nil:
 		r.log.Error("the result spool is full or cannot be written, offers are refused until it has room and can be written",
-			"dir", r.spool.dir, "bytes", r.spool.liveBytes, "max_bytes", r.spoolBytes, "err", err)
-	} else {
+			"dir", r.spool.dir, "bytes", r.spool.liveBytes, "max_bytes", r.spoolBytes, "err", now.Message)
+	case now == nil && before != nil:
 		r.log.Info("the result spool has room again", "dir", r.spool.dir)
 	}
+}
+
+// diagnose returns why the spool may not keep another result, nil if it can. err is the error of a write, if any.
+func (r *reporter) diagnose(err error) *wire.Unfit {
+	switch {
+	case r.spool.broken && (err == nil || errors.Is(err, errSpoolBroken)):
+		if known := r.trouble.Load(); known != nil {
+			return known // the first error says more
+		}
+		return newUnfit(wire.UnfitSpoolUnwritable, errSpoolBroken.Error())
+	case err == nil && r.probed != nil:
+		err = r.probed
+	case err == nil && r.spool.liveBytes >= r.spoolBytes:
+		return newUnfit(wire.UnfitSpoolFull,
+			fmt.Sprintf("results of %d bytes wait to be settled, at most %d bytes are kept", r.spool.liveBytes, r.spoolBytes))
+	case err == nil:
+		return nil
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return newUnfit(wire.UnfitSpoolFull, err.Error())
+	}
+	return newUnfit(wire.UnfitSpoolUnwritable, err.Error())
 }
 
 // repeat queues the results that are due to be sent again.

@@ -24,6 +24,7 @@ const (
 	spoolFile = "results"
 	spoolLock = "lock"
 	spoolNew  = "results.new" // an unfinished rewrite
+	spoolTry  = "probe"       // written by probe; empty otherwise
 )
 
 // spoolSlack is the size of dead lines, in bytes, that the file may hold in addition to the size of its live lines
@@ -56,6 +57,9 @@ type spool struct {
 	live      []*line // the lines of unsettled results, in no order
 	liveBytes int64
 	broken    bool // a write failed; the file must be rewritten before the next append
+
+	trial     *os.File // the file of probe; nil before the first one
+	trialData []byte
 }
 
 // line is a live line of the file.
@@ -203,7 +207,12 @@ func (s *spool) append(lines []byte, sync bool) error {
 	case s.broken:
 		return errSpoolBroken // the file is rewritten later
 	case s.size > 2*s.liveBytes+spoolSlack:
-		return s.rewrite()
+		err := s.rewrite()
+		if s.file == nil || !outOfFiles(err) {
+			return err
+		}
+		// The process has no file descriptor for the new file. The old file is intact and can take more lines.
+		s.broken = false
 	}
 	_, err := s.file.Write(lines)
 	if err == nil && sync {
@@ -228,6 +237,7 @@ func (s *spool) rewrite() (err error) {
 	defer func() {
 		f.Close() // a second close is harmless
 		if err != nil {
+			os.Remove(name) // an unfinished file would take the room that the next attempt needs
 			err = fmt.Errorf("rewrite the spool: %w", err)
 		}
 	}()
@@ -264,9 +274,37 @@ func (s *spool) rewrite() (err error) {
 	return nil
 }
 
+// probeBytes is the size of a large result on disk.
+const probeBytes = 128 << 10
+
+// probe reports whether the spool's file system takes a large result. It writes to a file of its own and truncates it
+// at once, without a sync, so that the data usually never reaches the disk. The file stays open, because a process that
+// is out of file descriptors must not take its disk for full.
+func (s *spool) probe() (err error) {
+	if s.trial == nil {
+		if s.trial, err = os.OpenFile(filepath.Join(s.dir, spoolTry), os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
+			s.trial = nil
+			if outOfFiles(err) {
+				return nil
+			}
+			return fmt.Errorf("probe the spool: %w", err)
+		}
+		s.trialData = make([]byte, probeBytes)
+		rand.Read(s.trialData) // a file system that compresses would store zeros without taking room
+	}
+	_, err = s.trial.WriteAt(s.trialData, 0)
+	if err = errors.Join(err, s.trial.Truncate(0)); err != nil {
+		return fmt.Errorf("probe the spool: %w", err)
+	}
+	return nil
+}
+
 // close closes the file and releases the lock.
 func (s *spool) close() error {
 	var err error
+	if s.trial != nil {
+		s.trial.Close() // holds no data
+	}
 	if s.file != nil {
 		err = s.file.Close()
 	}

@@ -138,18 +138,18 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	big.Output = strings.Repeat("x", 1000)
 	r.add(spoolItem(big))
 	r.write()
-	if !r.full.Load() {
+	if r.trouble.Load() == nil {
 		t.Error("not full")
 	}
 	r.settled([]wire.Ref{{RunID: "r1", Attempt: 1}})
 	r.write()
-	if r.full.Load() {
+	if r.trouble.Load() != nil {
 		t.Error("still full")
 	}
 	must(t, s.file.Close())
 	r.add(spoolItem(spoolResult(2)))
 	r.write()
-	if _, ok := r.result(attemptKey{"r2", 1}); !ok || !r.full.Load() || unsent(r) != 1 {
+	if _, ok := r.result(attemptKey{"r2", 1}); !ok || r.trouble.Load() == nil || unsent(r) != 1 {
 		t.Error("a result that could not be written is lost, or offers are still accepted")
 	}
 }

@@ -1,5 +1,9 @@
 // Package migrations contains the SQL files that create Belfry's schema, in order. The files are append-only: the statements of a released file
 // never change. Each file is safe to run while the previous binary still uses the database.
+//
+// A migration that breaks binaries older than the previous release, for example because it drops a column that they read, raises
+// schema_needs.min_binary to the number of the newest migration of the oldest release that still works. Older binaries then refuse to
+// start: see store.Schema. It must never exceed the newest migration of the previous release.
 package migrations
 
 import "embed"

@@ -256,6 +256,7 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 	}
 	var temporary, permanent, ended []engine.LiveRun
 	why := make(map[domain.RunID]explain.Note)
+	refusal := ""
 	for _, r := range runs {
 		v, ok := verdicts[r.ID.String()]
 		switch {
@@ -269,7 +270,7 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 		case v.Verdict == wire.Refused:
 			reason := knownRefusal(v.Reason)
 			s.sent.WithLabelValues("refused_" + reason).Inc()
-			why[r.ID] = explain.Of(explain.Refused, b.Instance, reason)
+			why[r.ID], refusal = explain.Of(explain.Refused, b.Instance, reason), reason
 			switch reason {
 			case wire.RefusedFull, wire.RefusedLease, wire.RefusedStale:
 				temporary = append(temporary, r)
@@ -284,7 +285,7 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 	// can still be offered to it.
 	if again > 0 {
 		if a.Load.Running < a.Load.Capacity {
-			s.Roster.Shun(b.Group, b.Instance, b.ID, shunFor)
+			s.Roster.Shun(b.Group, b.Instance, b.ID, refusal, shunFor)
 		}
 		s.Waiting.Wake()
 	}

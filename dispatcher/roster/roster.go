@@ -78,6 +78,7 @@ type instance struct {
 	offered int       // slots offered since load was reported
 	seen    time.Time // time of the last heartbeat, monotonic
 	shunned time.Time // gets no offers until then, because it refused an offer although it seemed to have room
+	refused string    // the reason of that refusal
 }
 
 // New returns an empty roster.
@@ -200,8 +201,12 @@ func (r *Roster) beat(k string, value []byte, seq uint64) {
 		lifecycle.Signal(r.wake)
 		return
 	}
+	recovered := old.beat.Unfit != nil && b.Unfit == nil
 	old.beat, old.seen = b, time.Now()
 	r.mu.Unlock()
+	if recovered {
+		lifecycle.Signal(r.wake)
+	}
 	r.Load(group, name, b.BootID, load)
 }
 
@@ -329,12 +334,12 @@ func (r *Roster) Offered(group, name, boot string, n int) {
 }
 
 // Shun excludes an instance from the candidates for d. The dispatcher then does not keep asking an instance that
-// refuses offers although it seems to have room.
-func (r *Roster) Shun(group, name, boot string, d time.Duration) {
+// refuses offers although it seems to have room. The reason is that of the refusal.
+func (r *Roster) Shun(group, name, boot, reason string, d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := r.instances[key{group, name}]; i != nil && i.beat.BootID == boot {
-		i.shunned = time.Now().Add(d)
+		i.shunned, i.refused = time.Now().Add(d), reason
 	}
 }
 
@@ -347,14 +352,15 @@ func (r *Roster) Drop(group, name, boot string) {
 	}
 }
 
-// Candidates returns the live instances of a group that offer the target (domain.JobSpec.Target) and are not draining.
+// Candidates returns the live instances of a group that offer the target (domain.JobSpec.Target), are not draining
+// and report no trouble of their own.
 // The caller owns the result.
 func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*route.Candidate
 	for k, i := range r.instances {
-		if k.group != group || i.load.Draining || i.beat.Draining || !i.fresh() || !offers(&i.beat, target) ||
+		if k.group != group || i.draining() || i.beat.Unfit != nil || !i.fresh() || !offers(&i.beat, target) ||
 			time.Now().Before(i.shunned) {
 			continue
 		}
@@ -369,20 +375,27 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 func (r *Roster) Absence(group, target string) route.Absence {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	absence, draining := route.NoInstance, false
+	absence, draining, unfit := route.NoInstance, false, false
 	for k, i := range r.instances {
 		if k.group != group || time.Since(i.seen) > wire.LeaseTTL {
 			continue
 		}
 		absence = route.NoOffer
 		if offers(&i.beat, target) {
-			if !i.load.Draining && !i.beat.Draining {
+			switch {
+			case i.draining():
+				draining = true
+			case i.beat.Unfit != nil:
+				unfit = true
+			default:
 				return route.NoOffer // it refused offers, or its heartbeat is too old for one
 			}
-			draining = true
 		}
 	}
-	if draining {
+	switch {
+	case unfit:
+		return route.AllUnfit
+	case draining:
 		return route.AllDrain
 	}
 	return absence
@@ -429,9 +442,9 @@ func (r *Roster) Instances(group string) []domain.Instance {
 		}
 		out = append(out, domain.Instance{
 			ID: k.name, Group: k.group, BootID: i.beat.BootID, Handlers: i.beat.Handlers, Languages: i.beat.Languages,
-			Capacity: i.load.Capacity, Running: i.load.Running, Draining: i.load.Draining || i.beat.Draining,
+			Capacity: i.load.Capacity, Running: i.load.Running, Draining: i.draining(),
 			Labels: i.beat.Labels, Version: i.beat.Version, Host: i.beat.Host, StartedAt: domain.At(i.beat.StartedAt.Time),
-			SeenAt: domain.At(time.Now().Add(-time.Since(i.seen))),
+			SeenAt: domain.At(time.Now().Add(-time.Since(i.seen))), NotOffered: i.notOffered(time.Now()),
 		})
 	}
 	slices.SortFunc(out, func(a, b domain.Instance) int {

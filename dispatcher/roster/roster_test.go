@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/route"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
@@ -226,14 +228,14 @@ func TestNewBoot(t *testing.T) {
 	b.beat(beat("a", "1", func(h *wire.Heartbeat) { h.Seq, h.Running = 900, 4 }))
 	b.eventually("a is full", func() bool { return b.room("a") == 0 })
 	b.woken("a join")
-	b.Shun("g", "a", "1", time.Hour)
+	b.Shun("g", "a", "1", "full", time.Hour)
 	b.beat(beat("a", "2"))
 	b.eventually("the new boot has room, although the old boot was full", func() bool { return b.bootOf("a") == "2" && b.room("a") == 4 })
 	b.woken("a new boot")
 	// A load of the old boot has no effect.
 	b.Load("g", "a", "1", wire.Load{Capacity: 4, Running: 4, Seq: 1000})
 	b.Offered("g", "a", "1", 3)
-	b.Shun("g", "a", "1", time.Hour)
+	b.Shun("g", "a", "1", "full", time.Hour)
 	b.Drop("g", "a", "1")
 	if n := b.room("a"); n != 4 {
 		t.Errorf("the new boot has room %d", n)
@@ -263,13 +265,13 @@ func TestLoad(t *testing.T) {
 		{"what is older does not", func() { b.Load("g", "a", "1", wire.Load{Capacity: 4, Running: 0, Seq: 4}) }, 0, false},
 		{"more room", func() { b.Load("g", "a", "1", wire.Load{Capacity: 4, Running: 2, Seq: 6}) }, 2, true},
 		{"less room", func() { b.Load("g", "a", "1", wire.Load{Capacity: 4, Running: 3, Seq: 7}) }, 1, false},
-		{"a refusal without a reason", func() { b.Shun("g", "a", "1", time.Hour) }, -1, false},
-		{"it is over", func() { b.Shun("g", "a", "1", 0) }, 1, false},
+		{"a refusal without a reason", func() { b.Shun("g", "a", "1", "full", time.Hour) }, -1, false},
+		{"it is over", func() { b.Shun("g", "a", "1", "full", 0) }, 1, false},
 		{"draining", func() { b.Load("g", "a", "1", wire.Load{Capacity: 4, Seq: 8, Draining: true}) }, -1, true},
 		{"nobody", func() {
 			b.Load("g", "z", "1", wire.Load{Capacity: 4, Seq: 8})
 			b.Offered("g", "z", "1", 8)
-			b.Shun("g", "z", "1", time.Hour)
+			b.Shun("g", "z", "1", "full", time.Hour)
 			b.Drop("g", "z", "1")
 		}, -1, false},
 	} {
@@ -289,6 +291,36 @@ func TestLoad(t *testing.T) {
 	b.eventually("the one after it is read", func() bool { return b.room("later") == 4 })
 	if n := b.room("a"); n != -1 {
 		t.Errorf("room %d after an old heartbeat", n)
+	}
+}
+
+// An instance that reports a trouble of its own gets no offers. When the trouble is over, waiting runs are routed again.
+func TestUnfit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.beat(beat("a", "1"))
+	b.eventually("a joins", func() bool { return b.room("a") == 4 })
+	b.woken("a join")
+	b.beat(beat("a", "1", func(h *wire.Heartbeat) {
+		h.Unfit = &wire.Unfit{Reason: wire.UnfitOutOfFiles, Message: "60 of 64 file descriptors are open"}
+	}))
+	b.eventually("a is no candidate", func() bool { return b.room("a") == -1 })
+	b.asleep("a trouble")
+	if got := b.Absence("g", "echo"); got != route.AllUnfit {
+		t.Errorf("the absence is %d", got)
+	}
+	if _, alive := b.Boot("g", "a"); !alive {
+		t.Error("an unfit instance is not dead")
+	}
+	why := b.Instances("g")[0].NotOffered
+	if why == nil || why.Code != explain.InstanceOutOfFiles || !strings.Contains(why.Text, "60 of 64") {
+		t.Errorf("not offered because %+v", why)
+	}
+	b.beat(beat("a", "1"))
+	b.eventually("a is a candidate again", func() bool { return b.room("a") == 4 })
+	b.woken("the end of a trouble")
+	if why := b.Instances("g")[0].NotOffered; why != nil {
+		t.Errorf("a fit instance is not offered because %+v", why)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/explain"
 )
 
-// Candidate is a live instance that registered the run's handler and is not draining.
+// Candidate is a live instance that registered the run's handler and takes runs.
 type Candidate struct {
 	Instance string
 	BootID   string
@@ -47,6 +47,7 @@ const (
 	NoOffer    Absence = iota // no live instance offers the target, or the reason is unknown
 	NoInstance                // the group has no live instance
 	AllDrain                  // instances offer the target, but all of them drain
+	AllUnfit                  // instances offer the target, but all of them report a trouble of their own, or drain
 )
 
 // Uses holds a number for each instance of a job, shared by all dispatchers: for least_frequently_used, the runs that the
@@ -102,6 +103,8 @@ func NoCandidate(target string, absence Absence) explain.Note {
 		return explain.Of(explain.NoInstance)
 	case AllDrain:
 		return explain.Of(explain.Draining, language(target))
+	case AllUnfit:
+		return explain.Of(explain.Unfit, language(target))
 	case NoOffer:
 	}
 	return explain.Of(explain.NoHandler, language(target))

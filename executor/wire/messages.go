@@ -216,7 +216,26 @@ type Heartbeat struct {
 	Host      string            `json:"host"`
 	StartedAt Time              `json:"started_at"`
 	Draining  bool              `json:"draining"`
+	// Unfit is set while the instance takes no runs because of a trouble of its own. It refuses offers as full then,
+	// because older dispatchers do not know the field.
+	Unfit *Unfit `json:"unfit,omitempty"`
 }
+
+// Unfit says why an instance takes no runs for now. Message holds details for people, at most MaxUnfitMessage bytes.
+type Unfit struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+}
+
+// MaxUnfitMessage is the maximum length of Unfit.Message, in bytes.
+const MaxUnfitMessage = 300
+
+// The reasons of Unfit. Dispatchers show any other reason as it is.
+const (
+	UnfitSpoolFull       = "spool_full"       // no room for another result on disk
+	UnfitSpoolUnwritable = "spool_unwritable" // results cannot be written to disk for another reason
+	UnfitOutOfFiles      = "out_of_files"     // too few file descriptors are free
+)
 
 // MaxHeartbeat is the maximum size of an encoded heartbeat. Dispatchers remove larger ones.
 const MaxHeartbeat = 16 << 10

@@ -155,18 +155,6 @@ func (p *process) addClock(s *store.Store) {
 	})
 }
 
-// openStore connects to a database that another process migrates. It waits until the database is available and migrated.
-func (p *process) openStore(ctx context.Context, c store.Config) (s *store.Store, err error) {
-	err = p.patiently(ctx, func() error {
-		if err := migrated(ctx, c.URL); err != nil {
-			return err
-		}
-		s, err = store.Open(ctx, c)
-		return err
-	})
-	return s, err
-}
-
 // patiently calls do until it succeeds, as long as the database is unavailable or not migrated, and logs each failure. The
 // processes of a fleet start in any order, and Postgres may restart while one of them starts.
 func (p *process) patiently(ctx context.Context, do func() error) error {
@@ -182,20 +170,6 @@ func (p *process) patiently(ctx context.Context, do func() error) error {
 		case <-time.After(wait):
 		}
 	}
-}
-
-// migrated returns a Conflict while the database lacks migrations of this binary.
-func migrated(ctx context.Context, url string) error {
-	steps, err := store.MigrationStatus(ctx, url)
-	if err != nil {
-		return err
-	}
-	for _, s := range steps {
-		if s.AppliedAt.IsZero() {
-			return domain.NewError(domain.Conflict, "the database lacks migration "+s.Name+"; run: belfry migrate up")
-		}
-	}
-	return nil
 }
 
 // systemOptions returns the NATS options of the server roles. While disconnected, the client buffers nothing: an offer is sent now

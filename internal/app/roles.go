@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -81,7 +80,7 @@ func interrupted(ctx context.Context, err error) error {
 
 // Scheduler runs the scheduler role.
 func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
-	return a.ended(c.Log, a.runScheduler(ctx, c))
+	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runScheduler(ctx, c) }))
 }
 
 func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
@@ -104,7 +103,7 @@ func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
 
 // Dispatcher runs the dispatcher role.
 func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
-	return a.ended(c.Log, a.runDispatcher(ctx, c))
+	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runDispatcher(ctx, c) }))
 }
 
 func (a *App) runDispatcher(ctx context.Context, c config.Dispatcher) error {
@@ -148,7 +147,7 @@ func (r *role) addIssuer(name string, issuer nkeys.KeyPair, c config.NATS, alive
 
 // Console runs the console role.
 func (a *App) Console(ctx context.Context, c config.Console) error {
-	return a.ended(c.Log, a.runConsole(ctx, c))
+	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runConsole(ctx, c) }))
 }
 
 func (a *App) runConsole(ctx context.Context, c config.Console) error {
@@ -257,7 +256,7 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 
 // Executor runs the stock executor.
 func (a *App) Executor(ctx context.Context, c config.Executor) error {
-	return a.ended(c.Log, a.runExecutor(ctx, c))
+	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runExecutor(ctx, c) }))
 }
 
 func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
@@ -299,6 +298,8 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 				http.Error(w, "nats is unavailable: the last confirmed heartbeat is too old", http.StatusServiceUnavailable)
 			case s.Draining:
 				http.Error(w, "draining", http.StatusServiceUnavailable)
+			case s.Unfit != "":
+				http.Error(w, s.Unfit+": "+s.UnfitMessage, http.StatusServiceUnavailable)
 			default:
 				fmt.Fprintln(w, "ok")
 			}
@@ -370,35 +371,16 @@ func addExecutorMetrics(registry *prometheus.Registry, e *executor.Executor) {
 		{"belfry_executor_slots", "Number of runs that this instance can execute at the same time.", func(s executor.Status) int { return s.Capacity }},
 		{"belfry_executor_running", "Number of slots in use.", func(s executor.Status) int { return s.Running }},
 		{"belfry_executor_unsettled", "Number of results in the spool.", func(s executor.Status) int { return s.Unsettled }},
+		{"belfry_executor_unfit", "1 while this instance takes no runs because it is out of files, or cannot write its spool; otherwise 0.", unfit},
 	} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help},
 			func() float64 { return float64(g.value(e.Status())) }))
 	}
 }
 
-// MigrateUp applies all missing migrations.
-func (a *App) MigrateUp(ctx context.Context, c config.Migrate) error {
-	if err := store.Migrate(ctx, c.DatabaseURL.Reveal()); err != nil {
-		return err
+func unfit(s executor.Status) int {
+	if s.Unfit != "" {
+		return 1
 	}
-	fmt.Fprintln(a.Stdout, "The database is up to date.")
-	return nil
-}
-
-// MigrateStatus prints all migrations and when they were applied.
-func (a *App) MigrateStatus(ctx context.Context, c config.Migrate) error {
-	steps, err := store.MigrationStatus(ctx, c.DatabaseURL.Reveal())
-	if err != nil {
-		return err
-	}
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MIGRATION\tAPPLIED")
-	for _, s := range steps {
-		applied := "no"
-		if !s.AppliedAt.IsZero() {
-			applied = domain.At(s.AppliedAt).String()
-		}
-		fmt.Fprintf(w, "%s\t%s\n", s.Name, applied)
-	}
-	return w.Flush()
+	return 0
 }

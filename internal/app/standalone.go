@@ -25,7 +25,7 @@ import (
 
 // Standalone runs all roles in one process, with the built-in Postgres and NATS unless the settings name external ones.
 func (a *App) Standalone(ctx context.Context, c config.Standalone) error {
-	return a.ended(c.Log, a.runStandalone(ctx, c))
+	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runStandalone(ctx, c) }))
 }
 
 func (a *App) runStandalone(ctx context.Context, c config.Standalone) error {
@@ -85,7 +85,7 @@ func (s *standalone) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := store.Migrate(ctx, url); err != nil {
+	if err := s.migrate(ctx, url); err != nil {
 		return err
 	}
 	if s.store, err = store.Open(ctx, s.app.storeConfig(url, s.c.Timing, "standalone")); err != nil {

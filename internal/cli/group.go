@@ -207,9 +207,9 @@ func (c *groupInstancesCmd) Run(a *app, parent *groupCmd, cl *client.Client) err
 		return err
 	}
 	return a.print(parent.Output, instances, func(t *table) {
-		t.row("INSTANCE", "HOST", "RUNNING", "CAPACITY", "DRAINING", "HANDLERS", "SCRIPTS", "STARTED")
+		t.row("INSTANCE", "HOST", "RUNNING", "CAPACITY", "DRAINING", "HANDLERS", "SCRIPTS", "STARTED", "NO RUNS BECAUSE")
 		for _, i := range instances {
-			t.row(i.ID, i.Host, i.Running, i.Capacity, i.Draining, shown(cell(i.Handlers), 60), i.Languages, i.StartedAt)
+			t.row(i.ID, i.Host, i.Running, i.Capacity, i.Draining, shown(cell(i.Handlers), 60), i.Languages, i.StartedAt, shown(i.NotOffered.String(), 120))
 		}
 	})
 }

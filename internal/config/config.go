@@ -95,6 +95,11 @@ type OIDC struct {
 	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"Lifetime of a log-in through the provider, 5m to 168h. The console reads the user's roles again at the next log-in." group:"oidc"`
 }
 
+// Profiling holds the address of the Go profiler.
+type Profiling struct {
+	Pprof string `name:"pprof" env:"BELFRY_PPROF" placeholder:"HOST:PORT" help:"Address of Go's profiler (net/http/pprof), below /debug/pprof/. Whoever reaches it can read parts of this process's memory: use 127.0.0.1. Off by default."`
+}
+
 // Metrics holds the address at which a role without a console serves /metrics, /healthz and /readyz.
 type Metrics struct {
 	Metrics string `name:"metrics" env:"BELFRY_METRICS" placeholder:"HOST:PORT" help:"Address of /metrics, /healthz and /readyz; port 0 takes a free port. Without it, they are not served."`
@@ -115,38 +120,42 @@ type Standalone struct {
 	Timing      `embed:""`
 	Keeping     `embed:""`
 	Alerts      `embed:""`
+	Profiling   `embed:""`
 	Log         `embed:""`
 }
 
 // Scheduler is the role that plans and fires jobs.
 type Scheduler struct {
-	Database `embed:""`
-	NATS     `embed:""`
-	Timing   `embed:""`
-	Metrics  `embed:""`
-	Log      `embed:""`
+	Database  `embed:""`
+	NATS      `embed:""`
+	Timing    `embed:""`
+	Metrics   `embed:""`
+	Profiling `embed:""`
+	Log       `embed:""`
 }
 
 // Dispatcher is the role that settles results, assigns waiting runs and repairs runs.
 type Dispatcher struct {
-	Database `embed:""`
-	NATS     `embed:""`
-	Timing   `embed:""`
-	Keeping  `embed:""`
-	Alerts   `embed:""`
-	Metrics  `embed:""`
-	Log      `embed:""`
+	Database  `embed:""`
+	NATS      `embed:""`
+	Timing    `embed:""`
+	Keeping   `embed:""`
+	Alerts    `embed:""`
+	Metrics   `embed:""`
+	Profiling `embed:""`
+	Log       `embed:""`
 }
 
 // Console is the role that serves the REST API and the web console.
 type Console struct {
-	Web      `embed:""`
-	OIDC     `embed:""`
-	Database `embed:""`
-	NATS     `embed:""`
-	Timing   `embed:""`
-	Alerts   `embed:""`
-	Log      `embed:""`
+	Web       `embed:""`
+	OIDC      `embed:""`
+	Database  `embed:""`
+	NATS      `embed:""`
+	Timing    `embed:""`
+	Alerts    `embed:""`
+	Profiling `embed:""`
+	Log       `embed:""`
 }
 
 // Executor is the stock executor.
@@ -168,6 +177,7 @@ type Executor struct {
 	DrainTimeout    time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"Maximum time that running handlers continue after SIGTERM; at most 24h."`
 	SettleTimeout   time.Duration     `name:"settle-timeout" env:"BELFRY_SETTLE_TIMEOUT" default:"30s" help:"Maximum time to wait after that until all results are in the database; at most 24h. Results that are not stay in the spool."`
 	Metrics         `embed:""`
+	Profiling       `embed:""`
 	Log             `embed:""`
 }
 
@@ -257,6 +267,7 @@ func (c Standalone) Validate() error {
 	c.Timing.check(&f)
 	c.Keeping.check(&f)
 	c.Alerts.check(&f)
+	c.Profiling.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
@@ -268,6 +279,7 @@ func (c Scheduler) Validate() error {
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
 	c.Metrics.check(&f)
+	c.Profiling.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
@@ -281,6 +293,7 @@ func (c Dispatcher) Validate() error {
 	c.Keeping.check(&f)
 	c.Alerts.check(&f)
 	c.Metrics.check(&f)
+	c.Profiling.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
@@ -294,6 +307,7 @@ func (c Console) Validate() error {
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
 	c.Alerts.check(&f)
+	c.Profiling.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
@@ -330,6 +344,7 @@ func (c Executor) Validate() error {
 	between(&f, "--drain-timeout", c.DrainTimeout, 0, 24*time.Hour)
 	between(&f, "--settle-timeout", c.SettleTimeout, 0, 24*time.Hour)
 	c.Metrics.check(&f)
+	c.Profiling.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
@@ -449,6 +464,12 @@ func checkPair(f *domain.Faults, certFlag, cert, keyFlag, key string) {
 func (m Metrics) check(f *domain.Faults) {
 	if m.Metrics != "" {
 		checkAddress(f, "--metrics", m.Metrics)
+	}
+}
+
+func (p Profiling) check(f *domain.Faults) {
+	if p.Pprof != "" {
+		checkAddress(f, "--pprof", p.Pprof)
 	}
 }
 

@@ -130,6 +130,8 @@ type Instance struct {
 	Host      string            `json:"host"`
 	StartedAt Instant           `json:"started_at"`
 	SeenAt    Instant           `json:"seen_at"`
+	// NotOffered is why Belfry offers no runs to the instance now, nil if it does. Its code is one of explain's Instance… codes.
+	NotOffered *explain.Explanation `json:"not_offered,omitempty" doc:"Why Belfry offers no runs to this instance now; absent if it does"`
 }
 
 // Offers reports whether the instance offers a target (JobSpec.Target).

@@ -139,6 +139,8 @@ func (a Args) chineseWaiting(code Code) string {
 		return "没有在线实例" + a.chineseOffers()
 	case Draining:
 		return a.chineseOffers() + "的实例都正在排空"
+	case Unfit:
+		return a.chineseOffers() + "的实例都报告自身有故障或正在排空"
 	case NoRoom:
 		if len(a.list("slots")) == 0 {
 			return "没有空闲槽位"

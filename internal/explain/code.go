@@ -8,6 +8,7 @@ const (
 	NoInstance      Code = "no_instance"      // no live instance in the group
 	NoHandler       Code = "no_handler"       // no live instance offers the handler, or runs scripts in the language
 	Draining        Code = "draining"         // the instances that could take the run are shutting down
+	Unfit           Code = "unfit"            // the instances that could take the run have a trouble of their own
 	NoRoom          Code = "no_room"          // the instances have no free slot
 	PinnedGone      Code = "pinned_gone"      // the only instance that may take the run is gone, or cannot run it
 	NATSUnavailable Code = "nats_unavailable" // the dispatcher has no connection to NATS
@@ -21,6 +22,19 @@ const (
 	StartFailed     Code = "start_failed"     // the instance had accepted the run and could not start it
 	EarlierRun      Code = "earlier_run"      // block policy serial: an earlier run holds the slot
 	CoveredRun      Code = "covered_run"      // block policy cover_early: the covered run has not ended yet
+)
+
+// Why an instance gets no runs now.
+const (
+	InstanceDraining        Code = "instance_draining"
+	InstanceFull            Code = "instance_full"             // it has no free slot
+	InstanceOutOfFiles      Code = "instance_out_of_files"     // its process has too few file descriptors
+	InstanceSpoolFull       Code = "instance_spool_full"       // there is no room for another result on its disk
+	InstanceSpoolUnwritable Code = "instance_spool_unwritable" // it cannot write results to its disk
+	InstanceUnfit           Code = "instance_unfit"            // it gives another reason of its own
+	InstanceSilent          Code = "instance_silent"           // its last heartbeat is too old for an offer
+	InstanceRefused         Code = "instance_refused"          // it refused an offer although it seemed to have room
+	InstanceOffersNothing   Code = "instance_offers_nothing"   // it has neither handlers nor script languages
 )
 
 // How a run was routed.
@@ -77,8 +91,10 @@ const Text Code = "text"
 // Codes returns all codes, in the order of the constants.
 func Codes() []Code {
 	return []Code{
-		NoInstance, NoHandler, Draining, NoRoom, PinnedGone, NATSUnavailable, BehindOthers, AskingInstances, NoAnswer, AllBusy, Refused,
+		NoInstance, NoHandler, Draining, Unfit, NoRoom, PinnedGone, NATSUnavailable, BehindOthers, AskingInstances, NoAnswer, AllBusy, Refused,
 		InstanceAbsent, NotStarted, StartFailed, EarlierRun, CoveredRun,
+		InstanceDraining, InstanceFull, InstanceOutOfFiles, InstanceSpoolFull, InstanceSpoolUnwritable, InstanceUnfit, InstanceSilent,
+		InstanceRefused, InstanceOffersNothing,
 		AskedByName, OnlyInstance, LeastLoaded, First, Last, RoundRobin, Random, ConsistentHash, LeastFrequentlyUsed, LeastRecentlyUsed,
 		NotUsedYet, Failover, Busyover, BroadcastShard, NotExpanded,
 		NoScheduler, GroupPaused, Unexplained,

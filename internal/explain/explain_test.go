@@ -91,7 +91,7 @@ func TestTextsShowAllArguments(t *testing.T) {
 			if p.Name == "misfire" || p.Name == "latest" { // shown together
 				v, marks = map[string]any{"misfire": explain.OutcomeFireAll, "latest": int64(77)}[p.Name], []string{"77"}
 			}
-			if p.Name == "tolerance_ms" || p.Name == "late_ms" {
+			if p.Name == "tolerance_ms" || p.Name == "late_ms" || p.Name == "age_ms" {
 				v, marks = int64(i+11)*1000, []string{fmt.Sprintf("%ds", i+11)}
 			}
 			args = append(args, v)

@@ -114,6 +114,9 @@ var table = map[Code]entry{
 	Draining: {[]Param{text("language")}, func(a Args) string {
 		return "no live instance takes new runs: those that " + offers(a, "offer the handler", "run scripts in ") + " are draining"
 	}},
+	Unfit: {[]Param{text("language")}, func(a Args) string {
+		return "no live instance takes new runs: those that " + offers(a, "offer the handler", "run scripts in ") + " report a trouble of their own, or are draining"
+	}},
 	NoRoom:          {[]Param{slots, more}, func(a Args) string { return "no free slot: " + a.slots() }},
 	PinnedGone:      {[]Param{text("instance"), text("language")}, pinnedGone},
 	NATSUnavailable: {nil, constant("NATS is away")},
@@ -127,6 +130,22 @@ var table = map[Code]entry{
 	StartFailed:     {nil, constant("the instance that had accepted it could not start it")},
 	EarlierRun:      {nil, constant("an earlier run of the job is unfinished")},
 	CoveredRun:      {nil, constant("the run of the job that it covers has not ended yet")},
+
+	InstanceDraining: {nil, constant("it is draining")},
+	InstanceFull: {[]Param{num("taken"), num("capacity")}, func(a Args) string {
+		return fmt.Sprintf("%d of its %d slots are taken", a.num("taken"), a.num("capacity"))
+	}},
+	InstanceOutOfFiles:      {[]Param{text("message")}, func(a Args) string { return "its process has too few free file descriptors: " + a.text("message") }},
+	InstanceSpoolFull:       {[]Param{text("message")}, func(a Args) string { return "there is no room for results on its disk: " + a.text("message") }},
+	InstanceSpoolUnwritable: {[]Param{text("message")}, func(a Args) string { return "it cannot write results to its disk: " + a.text("message") }},
+	InstanceUnfit: {[]Param{text("reason"), text("message")}, func(a Args) string {
+		return "it takes no runs for a reason of its own: " + a.text("reason") + ": " + a.text("message")
+	}},
+	InstanceSilent: {[]Param{num("age_ms")}, func(a Args) string {
+		return fmt.Sprintf("its last heartbeat is %s old, too old for an offer", a.duration("age_ms").Round(time.Second))
+	}},
+	InstanceRefused:       {[]Param{text("reason")}, func(a Args) string { return "it has just refused an offer although it had room: " + a.text("reason") }},
+	InstanceOffersNothing: {nil, constant("it has neither handlers nor script languages")},
 
 	AskedByName: routed(nil, constant("asked for by name")),
 	OnlyInstance: routed([]Param{text("route")}, func(a Args) string {

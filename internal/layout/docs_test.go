@@ -67,6 +67,7 @@ var wireMessages = map[string]func() any{
 
 // wireVariants lists the variants of messages that docs/wire.md shows. OpSettled has no reply.
 var wireVariants = map[string][]string{
+	"Heartbeat":    {"", "unfit"},
 	"Offers":       {"", "script"},
 	"Answer":       {"", "scripts"},
 	"Control":      {wire.OpPing, wire.OpStatus, wire.OpKill, wire.OpDrain, wire.OpSettled, wire.OpScript},

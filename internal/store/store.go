@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
@@ -214,7 +213,7 @@ func (s *Store) tx(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) er
 }
 
 // Migrate brings the database's schema up to date: Belfry's tables, then River's. If several processes call it at once,
-// one of them does the work.
+// one of them does the work. It changes nothing and returns a Conflict if a newer release has migrated the database.
 func Migrate(ctx context.Context, url string) error {
 	db, err := openSQL(url)
 	if err != nil {
@@ -234,14 +233,20 @@ func Migrate(ctx context.Context, url string) error {
 		// The end of the session would release the lock too, but the pool may keep the session for a while.
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(hashtextextended('belfry.migrate', 0))`)
 	}()
-	for _, schema := range []string{migrations.Schema, migrations.RiverSchema} {
-		if _, err := conn.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+schema); err != nil {
-			return fmt.Errorf("create schema %s: %w", schema, pgerr.Translate(err))
-		}
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
+	provider, err := newProvider(ctx, db)
 	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
+		return err
+	}
+	schema, err := readSchema(ctx, db, provider)
+	if err != nil {
+		return err
+	}
+	if schema.Newer() {
+		return domain.NewError(domain.Conflict, fmt.Sprintf("the database has migration %d of a newer release, this binary contains migrations up to %d: "+
+			"migrate with the newest release that you use", schema.Version, schema.Own))
+	}
+	if _, err := conn.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+migrations.RiverSchema); err != nil {
+		return fmt.Errorf("create schema %s: %w", migrations.RiverSchema, pgerr.Translate(err))
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -293,12 +298,9 @@ func MigrationStatus(ctx context.Context, url string) ([]Migration, error) {
 		return nil, err
 	}
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+migrations.Schema); err != nil {
-		return nil, pgerr.Translate(err)
-	}
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
+	provider, err := newProvider(ctx, db)
 	if err != nil {
-		return nil, fmt.Errorf("read the migrations: %w", err)
+		return nil, err
 	}
 	steps, err := provider.Status(ctx)
 	if err != nil {

@@ -606,6 +606,7 @@ export const en = {
   "instance.host": "Host",
   "instance.up": "Started",
   "instance.draining": "draining",
+  "instance.notoffered": "gets no runs",
   "instance.drain": "Drain",
   "instance.drain.title": "Drain {id}?",
   "instance.drain.text": "The instance accepts no new runs. Its active runs may continue until the drain timeout has passed.",

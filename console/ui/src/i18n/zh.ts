@@ -607,6 +607,7 @@ export const zh: Record<keyof typeof en, string> = {
   "instance.host": "主机",
   "instance.up": "启动于",
   "instance.draining": "排空中",
+  "instance.notoffered": "不分配运行",
   "instance.drain": "排空",
   "instance.drain.title": "排空 {id}？",
   "instance.drain.text": "该实例不再接受新的运行，正在执行的运行可持续到排空超时。",

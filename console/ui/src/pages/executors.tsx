@@ -4,6 +4,7 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { ApiError, call, get, post, type Group as ExecutorGroup } from "../api/client";
 import { useT } from "../i18n";
+import { useExplain } from "../i18n/explain";
 import { useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { Confirm, useComplain, useRefresh } from "../parts/actions";
@@ -31,6 +32,7 @@ export default function Executors() {
 
 function GroupSection({ group: g }: { group: ExecutorGroup }) {
   const t = useT();
+  const explain = useExplain();
   const may = useMay();
   const refresh = useRefresh();
   const complain = useComplain();
@@ -61,7 +63,7 @@ function GroupSection({ group: g }: { group: ExecutorGroup }) {
           <thead><tr><th>{t("run.instance")}</th><th>{t("instance.load")}</th><th className="mid">{t("instance.handlers")}</th><th className="wide">{t("instance.host")}</th><th className="wide">{t("instance.up")}</th><th className="wide">{t("job.version")}</th><th><span className="sr-only">{t("actions")}</span></th></tr></thead>
           <tbody>{instances.map((i) => (
             <tr key={i.id}>
-              <td><Link href={`/runs?instance=${i.id}`} data-row className="row-link">{i.id}</Link>{i.draining && <span className="tag">{t("instance.draining")}</span>}</td>
+              <td><Link href={`/runs?instance=${i.id}`} data-row className="row-link">{i.id}</Link>{i.draining && <span className="tag">{t("instance.draining")}</span>}{i.not_offered && !i.draining && <><span className="tag">{t("instance.notoffered")}</span><Text size="xs" c="dimmed">{explain(i.not_offered)}</Text></>}</td>
               <td className="num">{i.running} / {i.capacity}<Progress size={4} w={80} mt={2} value={(100 * i.running) / Math.max(1, i.capacity)} aria-label={t("instance.load")} /></td>
               <td className="mid mono message">{[...i.handlers, ...i.script_languages.map((l) => t("instance.script", { l }))].join(", ")}</td>
               <td className="wide">{i.host}</td><td className="wide num"><Ago at={i.started_at} /></td><td className="wide">{i.version}</td>
