@@ -57,6 +57,16 @@ func (r *Report) count() {
 	r.OK = r.Broken == 0 && len(r.Duties) > 0
 }
 
+// BrokenDuties returns the names of the duties that failed or are unclear.
+func (r *Report) BrokenDuties() (ids []string) {
+	for _, l := range r.Duties {
+		if l.Verdict == Failed || l.Verdict == Unclear {
+			ids = append(ids, l.Duty)
+		}
+	}
+	return ids
+}
+
 // JSON writes the report for programs.
 func (r *Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)

@@ -17,21 +17,33 @@ import (
 func TestPythonConformance(t *testing.T) {
 	t.Parallel()
 	interpreter := python(t)
-	r, err := conformance.Run(t.Context(), conformance.Options{
-		Command: "exec '" + interpreter + "' -u '" + filepath.Join(rig.Root(t), "docs", "examples", "conformance.py") + "'",
-		Short:   os.Getenv("BELFRY_CONFORMANCE_FULL") == "",
-		Notice:  func(text string) { t.Log(text) },
-	})
-	if err != nil {
-		t.Fatal(err)
+	conform := func(only []string) conformance.Report {
+		t.Helper()
+		r, err := conformance.Run(t.Context(), conformance.Options{
+			Command: "exec '" + interpreter + "' -u '" + filepath.Join(rig.Root(t), "docs", "examples", "conformance.py") + "'",
+			Short:   os.Getenv("BELFRY_CONFORMANCE_FULL") == "",
+			Only:    only,
+			Notice:  func(text string) { t.Log(text) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var table strings.Builder
+		if err := r.Table(&table); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("in %d ms:\n%s", r.TookMS, table.String())
+		return r
 	}
-	var table strings.Builder
-	if err := r.Table(&table); err != nil {
-		t.Fatal(err)
+	r := conform(nil)
+	// If the machine delays the executor, its heartbeats can look wrong. A fault of the executor shows each time.
+	broken := r.BrokenDuties()
+	for try := 1; try < 4 && len(broken) > 0; try++ {
+		again := conform(broken)
+		broken = again.BrokenDuties()
 	}
-	t.Logf("in %d ms:\n%s", r.TookMS, table.String())
-	if !r.OK {
-		t.Error("the executor in Python does not fulfil a duty")
+	if len(broken) > 0 {
+		t.Error("the executor in Python does not fulfil", broken)
 	}
 	for _, l := range r.Duties {
 		if l.Verdict == conformance.NotOffered && !slices.Contains([]string{"spool"}, l.Duty) {

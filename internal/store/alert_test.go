@@ -122,7 +122,7 @@ func TestAlertsAreLockedInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(t.Context()) //nolint:errcheck // it only holds locks
+	defer tx.Rollback(t.Context())                                                                       //nolint:errcheck // it only holds locks
 	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil { // it is a second
 		t.Fatal(err)
 	}
