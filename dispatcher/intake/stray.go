@@ -18,7 +18,7 @@ const maxAcknowledgement = 4 << 10
 // IsAcknowledgement reports whether a message is JetStream's answer to a message that was published to one of Belfry's streams.
 //
 // NATS does not check reply subjects. So an executor can direct the answer to its own message to any subject, also to one where
-// it may not publish. It cannot choose the content of the answer. Nobody publishes such a message for another purpose, so readers
+// it may not publish. It cannot choose the content of the answer. No program publishes such a message for another purpose, so readers
 // must not process it.
 func IsAcknowledgement(body []byte) bool {
 	if len(body) > maxAcknowledgement || !bytes.HasPrefix(body, []byte("{")) || !bytes.Contains(body, []byte(`"stream"`)) {

@@ -236,7 +236,7 @@ func (r *Roster) misdirected(k string, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.received(at, "", seq)
-	// If no instance is known under the key, the acknowledgement delays nobody, because a first heartbeat has no condition.
+	// If no instance is known under the key, the acknowledgement delays no instance, because a first heartbeat has no condition.
 	if v := r.voices[at]; v != nil {
 		v.excuse(time.Now())
 		r.strays[at] = seq
