@@ -14,6 +14,13 @@ import (
 // takenEvery is how often the executor logs that another process holds this instance's name.
 const takenEvery = 10 * time.Second
 
+// If this instance's name is taken, the executor first tries again soon and several times. The reason can be a message that is no
+// heartbeat and that a dispatcher removes within milliseconds. Another process keeps the name, so then these tries change nothing.
+const (
+	takenAgain = 100 * time.Millisecond
+	takenTries = 10
+)
+
 // errLargeBeat means that the heartbeat, which contains all handlers and labels, is larger than wire.MaxHeartbeat.
 var errLargeBeat = errors.New("the heartbeat is too large")
 
@@ -24,6 +31,7 @@ func (l *link) beat(ctx context.Context) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	healthy := true
+	tries := 0 // since the name was taken
 	var told time.Time
 	for {
 		// A heartbeat in flight at the end is completed, because goodbye needs its sequence number.
@@ -47,9 +55,19 @@ func (l *link) beat(ctx context.Context) {
 			l.log.Info("heartbeats are confirmed again")
 		}
 		healthy = err == nil
+		var again <-chan time.Time
+		if errors.Is(err, errNameTaken) {
+			if tries++; tries <= takenTries {
+				again = time.After(takenAgain)
+			}
+		} else {
+			tries = 0
+		}
 		for due := false; !due; {
 			select {
 			case <-tick.C:
+				due = true
+			case <-again:
 				due = true
 			case <-l.beatSoon:
 				due = true

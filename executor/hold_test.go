@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -133,6 +135,27 @@ func TestHeartbeatWithoutAnswer(t *testing.T) {
 		t.Errorf("a boot that had lost the name: %v, want %v", err, errNameTaken)
 	}
 	must(t, second.link.sendBeat(ctx))
+}
+
+// An instance whose heartbeat was refused tries again soon, because the message that refuses it may be removed at once.
+func TestTakenNameIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bucket shelf
+		b := newShelvedBoot(t, &bucket)
+		must(t, b.link.sendBeat(t.Context()))
+		bucket.seq++
+		bucket.last = bucket.seq // a message of another client
+		time.AfterFunc(takenAgain/2, bucket.runOut)
+		ctx, cancel := context.WithTimeout(t.Context(), wire.HeartbeatEvery/2)
+		defer cancel()
+		b.link.beat(ctx)
+		if bucket.holder(t) != b.boot || bucket.last == 0 {
+			t.Error("the next heartbeat is not stored before its usual time")
+		}
+		if b.link.silent.Load() {
+			t.Error("the instance is still silent")
+		}
+	})
 }
 
 func TestMaybeStored(t *testing.T) {

@@ -52,6 +52,7 @@ type world struct {
 	log      *syncBuffer
 	letters  *letters
 	changes  *changes
+	metrics  prometheus.Registerer
 }
 
 func newWorld(t *testing.T) *world {
@@ -68,6 +69,7 @@ func newWorld(t *testing.T) *world {
 	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`)
 	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
+	w.metrics = metrics
 	probe := func(name string) system.Check {
 		return system.Check{Name: name, Probe: func(context.Context) error { return w.ready[name] }}
 	}

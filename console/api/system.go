@@ -10,10 +10,13 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/system"
+	"github.com/belfryhq/belfry/console/auth"
 )
 
 // mountSystem adds the paths that are not operations of the contract: probes and metrics outside the prefix, and the
@@ -28,7 +31,7 @@ func (a *API) mountSystem(state *system.API) {
 		fmt.Fprintln(w, `{"status":"ok"}`)
 	})
 	a.router.Get("/readyz", state.Ready)
-	a.router.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(a.Gatherer, promhttp.HandlerOpts{}))
+	a.router.Get("/metrics", a.serveMetrics)
 	for _, prefix := range []string{"", rest.Prefix} {
 		a.router.Get(prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/openapi+json")
@@ -40,6 +43,29 @@ func (a *API) mountSystem(state *system.API) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		fmt.Fprint(w, docsStyle)
 	})
+}
+
+// serveMetrics writes the metrics. A caller who may not see all groups gets no series of the others.
+func (a *API) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	gatherer := a.Gatherer
+	if groups := auth.FromContext(r.Context()).Measures(); groups != nil {
+		gatherer = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+			families, err := a.Gatherer.Gather()
+			return onlyGroups(families, groups), err
+		})
+	}
+	promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// onlyGroups removes the series with a label group that names none of the groups.
+func onlyGroups(families []*dto.MetricFamily, groups []string) []*dto.MetricFamily {
+	of := func(l *dto.LabelPair) bool {
+		return l.GetName() == "group" && l.GetValue() != "" && !slices.Contains(groups, l.GetValue())
+	}
+	for _, f := range families {
+		f.Metric = slices.DeleteFunc(f.Metric, func(m *dto.Metric) bool { return slices.ContainsFunc(m.Label, of) })
+	}
+	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 })
 }
 
 // Owns reports whether a path belongs to the API, also if nothing is there. All other paths belong to the web console.

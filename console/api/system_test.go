@@ -66,6 +66,41 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The metrics reveal a group only to callers who may see it, and to programs with a token of an admin.
+func TestMetricsOfGroups(t *testing.T) {
+	w := newWorld(t)
+	jobs := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "jobs_of", Help: "Jobs."}, []string{"group"})
+	hidden := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hidden_of", Help: "Hidden."}, []string{"group"})
+	w.metrics.MustRegister(jobs, hidden)
+	for _, group := range []string{"mine", "other"} {
+		w.must(201, "POST", "/api/v1/groups", `{"name":"`+group+`"}`)
+		jobs.WithLabelValues(group).Set(1)
+	}
+	hidden.WithLabelValues("other").Set(1)
+	jobs.WithLabelValues("").Set(1)
+	w.must(201, "POST", "/api/v1/users", `{"username":"vera","password":"`+adminPassword+`","role":"viewer","groups":["mine"]}`)
+	w.must(201, "POST", "/api/v1/users", `{"username":"nina","password":"`+adminPassword+`","role":"viewer","groups":[]}`)
+	token := func(body string) string { return w.must(201, "POST", "/api/v1/tokens", body).field("token").(string) }
+	for name, c := range map[string]struct {
+		token string
+		sees  string
+	}{
+		"an admin": {w.admin, "jobs_of mine other hidden_of"}, "an admin's token of a program": {token(`{"name":"scrapes","role":"viewer"}`), "jobs_of mine other hidden_of"},
+		"an admin's token of a group": {token(`{"name":"reads","role":"viewer","groups":["mine"]}`), "jobs_of mine"},
+		"a viewer":                    {w.logIn("vera", adminPassword), "jobs_of mine"}, "a viewer without groups": {w.logIn("nina", adminPassword), "jobs_of"},
+	} {
+		a := w.do(c.token, "GET", "/metrics", "")
+		if a.status != 200 || !strings.Contains(a.body, `jobs_of{group=""} 1`) || !strings.Contains(a.body, "belfry_http_requests_total") {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+		for word, text := range map[string]string{"mine": `group="mine"`, "other": `group="other"`, "hidden_of": "hidden_of"} {
+			if strings.Contains(a.body, text) != strings.Contains(c.sees, word) {
+				t.Errorf("%s: %s is shown: %v", name, text, !strings.Contains(c.sees, word))
+			}
+		}
+	}
+}
+
 // If Postgres is unavailable, every answer is a 503 problem that reveals no internals.
 func TestPostgresAway(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://belfry:hunter22@127.0.0.1:1/none")

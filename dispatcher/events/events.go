@@ -203,6 +203,9 @@ func (c *Consumer) setAside(ctx context.Context, m jetstream.Msg, reason error) 
 
 // read decodes the events of a message and sets their keys.
 func read(m jetstream.Msg) ([]event.Incoming, error) {
+	if intake.IsAcknowledgement(m.Data()) { // otherwise executors, which may not send events, could fire jobs of all groups
+		return nil, intake.ErrAcknowledgement
+	}
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, err

@@ -310,6 +310,26 @@ func TestCostlyTriggers(t *testing.T) {
 	}
 }
 
+// An executor may not send events. It must not fire jobs by directing the acknowledgement of its own result to the subject of an
+// event.
+func TestAcknowledgementIsNoEvent(t *testing.T) {
+	b := newBench(t)
+	b.start()
+	if err := b.js.Conn().PublishMsg(&nats.Msg{Subject: wire.ResultSubject("g"), Reply: wire.EventSubject("orders.created"), Data: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the acknowledgement is set aside", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.letters) == 1 || b.asked > 0
+	})
+	b.publish("orders.created", `{"stream":"lines","seq":1}`)
+	b.eventually("a real event is accepted", func() bool { return len(b.events()) > 0 && b.pending() == 0 })
+	if events := b.events(); len(events) != 1 || !strings.Contains(string(events[0].Data), "lines") || b.runs() != 1 {
+		t.Errorf("events %+v, %d runs", events, b.runs())
+	}
+}
+
 // Messages that cannot be decoded, and messages that Postgres rejects, are set aside with their reason and headers. All
 // others are accepted.
 func TestPoison(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 //
 // The stream keeps 1,000 dead letters of each kind and group, and deletes the oldest ones first. For an event, the event's name
 // takes the place of the group. For each kind and group, this process stores at most 10 a second, after a burst of 100. It counts
-// and drops further messages.
+// and drops further messages. It also counts and drops acknowledgements: see IsAcknowledgement. Otherwise one group could replace
+// the dead letters of another.
 type DeadLetters struct {
 	js       jetstream.JetStream
 	now      func() time.Time
@@ -45,7 +46,7 @@ func NewDeadLetters(js jetstream.JetStream, now func() time.Time, log *slog.Logg
 			Name: "belfry_dead_letters_total", Help: "Messages that could not be processed, by kind. Most are in the dead-letter stream.",
 		}, []string{"kind"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_dead_letters_dropped_total", Help: "Messages that could not be processed and are not in the dead-letter stream, because there were too many of the same kind and group.",
+			Name: "belfry_dead_letters_dropped_total", Help: "Messages that could not be processed and are not in the dead-letter stream, because there were too many of the same kind and group, or because they were misdirected acknowledgements.",
 		}, []string{"kind", "group"}),
 	}
 	if registry != nil {
@@ -83,6 +84,12 @@ func (d *DeadLetters) SetAsideOnce(ctx context.Context, id, kind string, letter 
 
 func (d *DeadLetters) setAside(ctx context.Context, kind string, letter wire.DeadLetter, reason error, options ...jetstream.PublishOpt) error {
 	name := nameOf(kind, letter.Subject)
+	if IsAcknowledgement(letter.Data) {
+		d.stored.WithLabelValues(kind).Inc()
+		d.dropped.WithLabelValues(kind, groupOf(kind, name)).Inc()
+		d.warn(ctx, "an executor directs acknowledgements to a subject where it may not publish, they are dropped", kind, letter.Subject, string(letter.Data))
+		return nil
+	}
 	if allowed, _ := d.limits.allow(kind + " " + name); !allowed {
 		d.stored.WithLabelValues(kind).Inc()
 		d.dropped.WithLabelValues(kind, groupOf(kind, name)).Inc()

@@ -369,6 +369,21 @@ func TestDeadLetterRate(t *testing.T) {
 	})
 }
 
+// A group must not replace another group's dead letters by directing acknowledgements to its subject.
+func TestAcknowledgementIsNoDeadLetter(t *testing.T) {
+	js, registry, warnings := &publisher{}, prometheus.NewRegistry(), &counter{}
+	d := NewDeadLetters(js, time.Now, slog.New(warnings), registry)
+	for range 20 {
+		d.DeadLetter(t.Context(), "result", wire.ResultSubject("b"), []byte(`{"stream":"BELFRY_LOGS","seq":7}`), errors.New("why"))
+	}
+	if len(js.letters) != 0 || warnings.n != warningsBurst {
+		t.Errorf("%d letters, %d warnings", len(js.letters), warnings.n)
+	}
+	expectMetrics(t, registry, map[string]float64{
+		"belfry_dead_letters_dropped_total group=b kind=result": 20, "belfry_dead_letters_total kind=result": 20,
+	})
+}
+
 func expectMetrics(t *testing.T, registry *prometheus.Registry, want map[string]float64) {
 	t.Helper()
 	families, err := registry.Gather()

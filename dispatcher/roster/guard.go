@@ -24,6 +24,7 @@ const (
 const (
 	tooLarge     = "too_large"
 	tooManyKeys  = "max_instances"
+	misdirected  = "misdirected"
 	removalTimed = 5 * time.Second
 )
 
@@ -38,7 +39,8 @@ type GuardConfig struct {
 }
 
 // Guard removes heartbeats from the bucket so that one group cannot fill it: the newest keys beyond a group's limit, and
-// heartbeats larger than wire.MaxHeartbeat. Any number of dispatchers may run a Guard. They agree on which keys are the newest
+// heartbeats larger than wire.MaxHeartbeat. It also removes acknowledgements that an executor has directed to the key of an
+// instance, because the bucket refuses the instance's heartbeats until then. Any number of dispatchers may run a Guard. They agree on which keys are the newest
 // (see population). A removal purges only messages up to the sequence that the Guard has seen, so a newer heartbeat is not
 // removed with it.
 type Guard struct {
@@ -50,7 +52,7 @@ type Guard struct {
 // NewGuard returns a Guard that removes nothing until Run is called.
 func NewGuard(cfg GuardConfig) *Guard {
 	g := &Guard{GuardConfig: cfg, warned: make(map[string]time.Time), count: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "belfry_heartbeats_removed_total", Help: "Heartbeats that this dispatcher has removed from the bucket, by group and reason: too_large or max_instances.",
+		Name: "belfry_heartbeats_removed_total", Help: "Heartbeats that this dispatcher has removed from the bucket, by group and reason: too_large, max_instances or misdirected.",
 	}, []string{"group", "reason"})}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(g.count)
@@ -69,6 +71,10 @@ func (g *Guard) Run(ctx context.Context) {
 		case <-tick.C:
 			if err := g.turn(ctx); err != nil && ctx.Err() == nil {
 				g.Log.WarnContext(ctx, "cannot remove heartbeats beyond the limits, retrying", "err", err)
+			}
+		case <-g.Roster.astray:
+			if err := g.clean(ctx); err != nil && ctx.Err() == nil {
+				g.Log.WarnContext(ctx, "cannot remove acknowledgements from the heartbeats, they expire after 10 s", "err", err)
 			}
 		}
 	}
@@ -107,29 +113,60 @@ func (g *Guard) turn(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// clean removes misdirected acknowledgements.
+func (g *Guard) clean(ctx context.Context) error {
+	stream, err := g.JetStream.Stream(ctx, "KV_"+wire.BucketInstances)
+	if err != nil {
+		return err
+	}
+	for k, seq := range g.Roster.takeStrays() {
+		if err := g.purge(ctx, stream, k, seq); err != nil {
+			return err
+		}
+		g.count.WithLabelValues(k.group, misdirected).Inc()
+		if at := k.group + " " + misdirected; g.due(at) {
+			g.Log.Warn("an executor directs acknowledgements to the heartbeat of an instance, they are removed: look for the group with "+
+				"malformed results or logs and replace its token", "group", k.group, "instance", k.name)
+		}
+	}
+	return nil
+}
+
 // remove removes the message of a key, unless a newer one has replaced it. It purges, because the stream denies deletions
 // of single messages.
 func (g *Guard) remove(ctx context.Context, stream jetstream.Stream, u unwanted) error {
-	ctx, cancel := context.WithTimeout(ctx, removalTimed)
-	defer cancel()
-	subject := wire.InstanceSubject(wire.InstanceKey(u.group, u.name))
-	if err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(u.seq+1)); err != nil {
+	if err := g.purge(ctx, stream, u.key, u.seq); err != nil {
 		return err
 	}
 	g.Roster.removed(u.key, u.seq)
 	return nil
 }
 
-// warn logs a removal, once per group and reason in warnEvery.
-func (g *Guard) warn(u unwanted, reason string) {
-	now, at := time.Now(), u.group+" "+reason
+func (g *Guard) purge(ctx context.Context, stream jetstream.Stream, k key, seq uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, removalTimed)
+	defer cancel()
+	subject := wire.InstanceSubject(wire.InstanceKey(k.group, k.name))
+	return stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(seq+1))
+}
+
+// due reports whether the warning at may be logged, once in warnEvery.
+func (g *Guard) due(at string) bool {
+	now := time.Now()
 	if last, ok := g.warned[at]; ok && now.Sub(last) < warnEvery {
-		return
+		return false
 	}
 	if len(g.warned) >= reportedMax {
 		clear(g.warned)
 	}
 	g.warned[at] = now
+	return true
+}
+
+// warn logs a removal, once per group and reason in warnEvery.
+func (g *Guard) warn(u unwanted, reason string) {
+	if !g.due(u.group + " " + reason) {
+		return
+	}
 	if u.large {
 		g.Log.Warn("removed a heartbeat of over 16 KiB, the instance gets no runs: it has too many handlers or labels", "group", u.group, "instance", u.name, "max_bytes", wire.MaxHeartbeat)
 		return

@@ -128,6 +128,44 @@ func removals(t *testing.T, registry *prometheus.Registry, group, reason string)
 	return 0
 }
 
+// An executor of another group can direct acknowledgements to an instance's key, and the bucket then refuses the instance's
+// heartbeats. The guard removes them at once, long before they expire.
+func TestGuardRemovesAcknowledgements(t *testing.T) {
+	b := newBench(t)
+	const limit = 3
+	var c closures
+	registry := b.guard(maxInstances{"g": limit}, c.closed, slog.New(slog.DiscardHandler))
+	direct := func(key string) {
+		t.Helper()
+		msg := &nats.Msg{Subject: wire.ResultSubject("other"), Reply: wire.InstanceSubject(key), Data: []byte("{}")}
+		if err := b.js.Conn().PublishMsg(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.beat(beat("a", "boot"))
+	b.within(patience, "the instance is there", func() bool { return b.Belongs("g", "a") })
+	for n := range 3 {
+		direct("g.a")
+		// The instance's next heartbeat has the condition that its key does not exist.
+		b.within(natsinfra.InstanceTTL/2, "a heartbeat is stored", func() bool {
+			if removals(t, registry, "g", "misdirected") <= float64(n) {
+				return false
+			}
+			_, err := b.js.Publish(t.Context(), wire.InstanceSubject("g.a"), wire.Encode(beat("a", "boot")), jetstream.WithExpectLastSequencePerSubject(0))
+			return err == nil
+		})
+	}
+	// Acknowledgements do not count as instances of the group.
+	for i := range 10 * limit {
+		direct(fmt.Sprint("g.x", i))
+	}
+	b.beat(beat("z", "boot"))
+	b.within(patience, "a new instance is there", func() bool { return b.Belongs("g", "z") })
+	if names := c.of("g"); len(names) > 0 || !b.Belongs("g", "a") {
+		t.Errorf("removed %q", names)
+	}
+}
+
 // A group keeps its oldest instances. The newest ones beyond its limit are removed however often they send heartbeats, and
 // they never get an offer. Other groups keep all their instances.
 func TestGuardRemovesTheNewest(t *testing.T) {

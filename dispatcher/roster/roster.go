@@ -25,6 +25,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/dispatcher/route"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -39,6 +40,8 @@ type Roster struct {
 	redo chan struct{} // capacity 1: restart the watch
 	news chan struct{} // capacity 1: a group has its first instance
 
+	astray chan struct{} // capacity 1: strays has a key
+
 	malformed chan Malformed
 	reported  map[string]time.Time // when each key's malformed value was last reported; used only by Run
 	reports   map[string]int       // number of values reported of each group since reportsAt; used only by Run
@@ -47,6 +50,7 @@ type Roster struct {
 	mu         sync.Mutex // guards the fields below
 	instances  map[key]*instance
 	voices     map[key]*voices
+	strays     map[key]uint64 // keys of instances that hold a misdirected acknowledgement, with its sequence
 	population population
 	most       map[string]int // max_instances of groups that are known
 	since      time.Time      // when the watch had received all values; zero without a complete watch
@@ -86,7 +90,8 @@ func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 	return &Roster{
 		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1),
 		news: make(chan struct{}, 1), instances: make(map[key]*instance),
-		voices:     make(map[key]*voices),
+		voices: make(map[key]*voices),
+		strays: make(map[key]uint64), astray: make(chan struct{}, 1),
 		population: population{groups: make(map[string]map[string]*resident)},
 		malformed:  make(chan Malformed, 16), reported: make(map[string]time.Time), reports: make(map[string]int),
 	}
@@ -179,6 +184,11 @@ func (r *Roster) beat(k string, value []byte, seq uint64) {
 		return
 	}
 	b, err := heartbeat(k, value)
+	if err != nil && intake.IsAcknowledgement(value) {
+		r.misdirected(k, seq)
+		r.report(Malformed{k, value, intake.ErrAcknowledgement})
+		return
+	}
 	if err != nil {
 		r.reject(k, value, seq)
 		r.report(Malformed{k, value, err})
@@ -220,6 +230,32 @@ func (r *Roster) reject(k string, value []byte, seq uint64) {
 	if ok && wire.ValidInstance(name) && domain.ValidGroupName(group) {
 		r.put(key{group, name}, seq, len(value), time.Time{})
 	}
+}
+
+// misdirected records an acknowledgement that an executor, possibly of another group, has directed to a key. As long as it is
+// stored there, the bucket refuses the heartbeats of the key's instance, so the guard removes it at once. The instance may have
+// sent heartbeats meanwhile, so its boots count as heard for a while. The key does not count as an instance of its group.
+func (r *Roster) misdirected(k string, seq uint64) {
+	group, name, _ := wire.SplitInstanceKey(k)
+	at := key{group, name}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.received(at, "", seq)
+	// If no instance is known under the key, the acknowledgement delays no instance, because a first heartbeat has no condition.
+	if v := r.voices[at]; v != nil {
+		v.excuse(time.Now())
+		r.strays[at] = seq
+		lifecycle.Signal(r.astray)
+	}
+}
+
+// takeStrays returns the keys with a misdirected acknowledgement, and forgets them.
+func (r *Roster) takeStrays() map[key]uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.strays
+	r.strays = make(map[key]uint64)
+	return taken
 }
 
 // heartbeat decodes and checks a value of the bucket.

@@ -24,19 +24,33 @@ type voices struct {
 type voice struct {
 	boot  string
 	heard time.Time // monotonic
+	beat  time.Time // of its last heartbeat, monotonic
 }
+
+// excused is how long a boot counts as heard after its last heartbeat while misdirected acknowledgements make the bucket refuse
+// its heartbeats. After that, verdicts are possible in spite of them.
+const excused = 3 * wire.LeaseTTL
 
 func (v *voices) hear(boot string, now time.Time) {
 	for i := range v.boots {
 		if v.boots[i].boot == boot {
-			v.boots[i].heard = now
+			v.boots[i].heard, v.boots[i].beat = now, now
 			return
 		}
 	}
 	if len(v.boots) == bootsMax {
 		v.boots, v.lost = append(v.boots[:0], v.boots[1:]...), now
 	}
-	v.boots = append(v.boots, voice{boot, now})
+	v.boots = append(v.boots, voice{boot, now, now})
+}
+
+// excuse marks boots as heard that sent a heartbeat not long ago, because the bucket may have refused their next ones.
+func (v *voices) excuse(now time.Time) {
+	for i := range v.boots {
+		if now.Sub(v.boots[i].beat) <= excused {
+			v.boots[i].heard = now
+		}
+	}
 }
 
 // hearAll marks all boots as heard now, because a heartbeat of any of them may have been missed.

@@ -65,6 +65,16 @@ func TestSilent(t *testing.T) {
 			heard(r, "a", "boot", 11*s)
 			r.beat("g.a", []byte("garbage"), 11)
 		}, 11, false},
+		{"an acknowledgement came, which refuses heartbeats", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 11*s)
+			r.beat("g.a", []byte(`{"stream":"BELFRY_RESULTS","seq":1}`), 10)
+		}, 10, false},
+		{"only acknowledgements come for long", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 31*s)
+			r.beat("g.a", []byte(`{"stream":"BELFRY_RESULTS","seq":1}`), 10)
+		}, 10, true},
 		{"another instance's messages were missed", func(r *Roster) {
 			watching(r, 60*s, 9)
 			heard(r, "a", "boot", 11*s)

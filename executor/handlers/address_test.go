@@ -88,8 +88,9 @@ func TestHTTPHeaders(t *testing.T) {
 func TestHTTPNeverReaches(t *testing.T) {
 	for _, o := range []handlers.HTTPOptions{{}, {DenyPrivate: true}, {Allow: prefixes("0.0.0.0/0", "::/0")}} {
 		for _, host := range []string{
-			"169.254.169.254", "169.254.1.1", "[fe80::1]", "[fe80::1%25lo]", "[febf::1]", "[fd00:ec2::254]", "[fd20:ce::254]", "100.100.100.200",
+			"169.254.169.254", "169.254.1.1", "[fe80::1]", "[fe80::1%25lo]", "[febf::1]", "[fd00:ec2::254]", "[fd00:ec2::23]", "[fd20:ce::254]", "100.100.100.200",
 			"192.0.0.192", "168.63.129.16", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[::169.254.169.254]", "[64:ff9b::a9fe:a9fe]",
+			"[64:ff9b:1::a9fe:a9fe]", "[::ffff:0:a9fe:a9fe]",
 			"[2002:a9fe:a9fe::1]", "[::ffff:100.100.100.200]", "[64:ff9b::100.100.100.200]", "224.0.0.1", "[ff02::1]",
 		} {
 			denied(t, fmt.Sprintf("%s with %+v", host, o), httpRun(t, o, "http://"+host+"/"))

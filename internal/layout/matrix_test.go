@@ -63,10 +63,10 @@ var matrix = []entry{
 	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/firecheck", "internal/lifecycle", "internal/schedule"}},
 	// Within the dispatcher, each package may import those above it. Only package fire fires runs: settle, offer and kill return
 	// released runs to their callers.
-	{pkg: "dispatcher/roster", ours: []string{"dispatcher/route", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
+	{pkg: "dispatcher/intake", ours: []string{"executor/wire"}},
+	{pkg: "dispatcher/roster", ours: []string{"dispatcher/intake", "dispatcher/route", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/peer", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
-	{pkg: "dispatcher/intake", ours: []string{"executor/wire"}},
 	{pkg: "dispatcher/announce", ours: []string{"dispatcher/peer", "executor/wire", "internal/domain", "internal/engine"}},
 	{pkg: "dispatcher/settle", ours: []string{"dispatcher/announce", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain"}},
 	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain"}},

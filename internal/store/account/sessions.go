@@ -200,8 +200,8 @@ func (s *Sessions) principal(ctx context.Context, token string) (Principal, erro
 			return Principal{}, pgerr.Translate(err)
 		}
 	}
-	return Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Role(r.Role), Groups: r.Groups, SessionID: r.SessionID,
-		ExpiresAt: r.ExpiresAt, MustChangePassword: r.MustChangePassword}, nil
+	return Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Role(r.Role), OwnerRole: Role(r.Role), Groups: r.Groups,
+		SessionID: r.SessionID, ExpiresAt: r.ExpiresAt, MustChangePassword: r.MustChangePassword}, nil
 }
 
 // Sweep deletes expired sessions and returns their number. It is called periodically. Authenticate ignores expired sessions

@@ -135,7 +135,7 @@ func (s *Tokens) principal(ctx context.Context, token string) (Principal, error)
 		return Principal{}, credentialError(err)
 	}
 	p := Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Lesser(Role(r.Role), confined(r.TokenRole, r.TokenGroups)),
-		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName, Scope: Scope(r.Scope)}
+		OwnerRole: Role(r.Role), Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName, Scope: Scope(r.Scope)}
 	if r.ExpiresAt != nil {
 		p.ExpiresAt = *r.ExpiresAt
 	}

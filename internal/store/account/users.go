@@ -76,6 +76,7 @@ type Principal struct {
 	User      string
 	Kind      Kind
 	Role      Role
+	OwnerRole Role      // of the user; the role of an API token can be lower
 	Groups    []string  // of operators and viewers
 	TokenID   int64     // of the API token; 0 for a log-in
 	TokenName string    //
@@ -105,6 +106,15 @@ func (p Principal) Only() []string {
 		return nil
 	}
 	return append([]string{}, p.Groups...) // never nil, which would mean all
+}
+
+// Measures returns the groups whose metrics the principal may read; nil means all. That includes tokens of an admin that see no
+// group, with which programs collect metrics.
+func (p Principal) Measures() []string {
+	if p.OwnerRole == Admin && len(p.Groups) == 0 {
+		return nil
+	}
+	return p.Only()
 }
 
 // EnsureAdmin creates the user admin if there is no user yet. If password is empty, it generates a password and returns it.
