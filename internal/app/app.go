@@ -56,7 +56,7 @@ func (a *App) process(c config.Log) *process {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	p := &process{app: a, log: newLog(a.Stderr, c), registry: prometheus.NewRegistry()}
+	p := &process{app: a, log: slog.New(limitRepeats(newLog(a.Stderr, c).Handler())), registry: prometheus.NewRegistry()}
 	if a.OwnsProcess {
 		slog.SetDefault(p.log)
 	}
