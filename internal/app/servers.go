@@ -50,6 +50,7 @@ func (p *process) addServers(s *store.Store, nc *nats.Conn) (*servers, error) {
 			p.log.InfoContext(ctx, "JetStream accepts messages again")
 		})
 	v.meter(p.registry)
+	p.registry.MustRegister(newPoolMetrics(s.Pool()))
 	p.add("postgres probe", v.postgres.run)
 	return v, nil
 }

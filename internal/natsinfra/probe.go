@@ -36,7 +36,7 @@ func probe(replicas int) jetstream.StreamConfig {
 }
 
 // Write writes a small message to JetStream and waits until most copies of the stream have it. A nil error says that JetStream has
-// a quorum and space. With an error that contains ErrNoStream, nobody answers for the stream: it has no leader, it was deleted, or
+// a quorum and space. With an error that contains ErrNoStream, no server answers for the stream: it has no leader, it was deleted, or
 // JetStream is off, as after a disk was full. All errors have the code unavailable.
 func Write(ctx context.Context, js jetstream.JetStream) error {
 	_, err := js.Publish(ctx, probeSubject, make([]byte, probeSize), jetstream.WithExpectStream(Probe), jetstream.WithRetryAttempts(0))

@@ -62,6 +62,9 @@ func TestSystem(t *testing.T) {
 	if got, err = f.view.System(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if p, err := f.view.Pressure(t.Context()); err != nil || p.Unfired != 1 || p.Connections < 1 || p.MaxConnections < p.Connections || p.Bytes == 0 {
+		t.Errorf("pressure: %+v, %v", p, err)
+	}
 	if got.Unfired != 1 || !got.UnfiredDue.Equal(due) || got.Waiting != 1 || !got.WaitDue.Equal(due) || !got.SchedulerSeen.Equal(due) {
 		t.Errorf("one is late, one waits, one scheduler was seen at %v: %+v", due, got)
 	}
