@@ -25,6 +25,7 @@ func (p *process) addPressure(v *view.Store) {
 		return g
 	}
 	unfired := gauge("belfry_unfired_runs", "Runs that are over two seconds past due and not fired; 10000 at most. All dispatchers report the same.")
+	unplanned := gauge("belfry_unplanned_jobs", "Jobs that are over two seconds past due and not planned; 10000 at most. All dispatchers report the same.")
 	used := gauge("belfry_postgres_server_connections", "Connections to the Postgres server, of all its clients.")
 	most := gauge("belfry_postgres_server_connections_max", "Connections that the Postgres server accepts from accounts other than superusers.")
 	size := gauge("belfry_postgres_database_bytes", "Size of the database.")
@@ -35,6 +36,7 @@ func (p *process) addPressure(v *view.Store) {
 			cancel()
 			if err == nil {
 				unfired.Set(float64(now.Unfired))
+				unplanned.Set(float64(now.Unplanned))
 				used.Set(float64(now.Connections))
 				most.Set(float64(now.MaxConnections))
 				size.Set(float64(now.Bytes))

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -180,6 +183,41 @@ func TestJetStreamDiskFull(t *testing.T) {
 	file.Close()
 	c.nats.kill() // a stream whose write failed accepts no messages until NATS is restarted
 	c.startNATS()
+	f.becomesReady()
+	f.isQuiet()
+}
+
+// Postgres answers and accepts no writes, as a standby does. Schedulers, dispatchers and consoles say so, and executors stay ready.
+func TestPostgresReadOnly(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	f := newFleet(c)
+	name := queryOne[string](t, c.db, `SELECT quote_ident(current_database())`)
+	admin, err := pgx.Connect(t.Context(), c.dbURL) // keeps its setting, and is not ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	readOnly := func(value string) {
+		t.Helper()
+		for _, sql := range []string{
+			`ALTER DATABASE ` + name + ` SET default_transaction_read_only = ` + value,
+			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+		} {
+			if _, err := admin.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	readOnly("on")
+	for _, m := range f.members {
+		if m.name == "i1" {
+			f.says(m, http.StatusOK, "ok")
+			continue
+		}
+		f.says(m, http.StatusServiceUnavailable, "unavailable: postgres")
+	}
+	readOnly("off")
 	f.becomesReady()
 	f.isQuiet()
 }

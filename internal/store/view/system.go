@@ -68,6 +68,7 @@ func (s *Store) System(ctx context.Context) (System, error) {
 // Pressure is how far the engine is behind, and how full Postgres is.
 type Pressure struct {
 	Unfired        int64 // runs that are over two seconds past due and not fired; 10,000 at most
+	Unplanned      int64 // jobs that are over two seconds past due and not planned, because no scheduler works; 10,000 at most
 	Connections    int64 // of all databases of the server
 	MaxConnections int64 // that accounts other than superusers can have
 	Bytes          int64 // of this database
@@ -75,11 +76,11 @@ type Pressure struct {
 
 // Pressure reads how far the engine is behind, and how full Postgres is. It costs little.
 func (s *Store) Pressure(ctx context.Context) (Pressure, error) {
-	late, err := s.q.Late(ctx)
+	overdue, err := s.q.Overdue(ctx)
 	if err != nil {
 		return Pressure{}, pgerr.Translate(err)
 	}
-	p := Pressure{Unfired: late.Unfired}
+	p := Pressure{Unfired: overdue.Runs, Unplanned: overdue.Jobs}
 	// The query is here because sqlc does not know pg_stat_database. Every account may read it, unlike most of pg_stat_activity.
 	err = s.pool.QueryRow(ctx, `SELECT (SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database)::bigint,
   current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
