@@ -57,11 +57,11 @@ func (p *probe) Took() time.Duration {
 func (p *probe) run(ctx context.Context) error {
 	var was error // what was said last
 	for first := true; ; {
-		err := p.once(ctx)
+		succeeded := p.once(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err == nil && first {
+		if succeeded && first {
 			first = false
 			close(p.ready)
 		}
@@ -75,7 +75,7 @@ func (p *probe) run(ctx context.Context) error {
 	}
 }
 
-func (p *probe) once(ctx context.Context) error {
+func (p *probe) once(ctx context.Context) (succeeded bool) {
 	begun := time.Now()
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -86,5 +86,5 @@ func (p *probe) once(ctx context.Context) error {
 	if err == nil {
 		p.succeeded = begun
 	}
-	return err
+	return err == nil
 }
