@@ -344,7 +344,7 @@ func (w *world) isReplicated() {
 	if err := natsinfra.Ensure(w.t.Context(), js, 1); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, name := range []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, "KV_" + natsinfra.Instances} {
+	for _, name := range []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, natsinfra.Probe, "KV_" + natsinfra.Instances} {
 		eventually(w.t, name+" has three current replicas", func() bool {
 			stream, err := js.Stream(w.t.Context(), name)
 			if err != nil {

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -64,6 +65,24 @@ func TestGroupWithoutExecutors(t *testing.T) {
 	for _, id := range ids {
 		w.becomes(id, "succeeded")
 	}
+	w.eventually("the metrics show which group has no executor", func() bool { return fmt.Sprint(w.readyInstances()) == "map[g:1 h:0]" })
+}
+
+// readyInstances returns the metric belfry_ready_instances by group.
+func (w *world) readyInstances() map[string]float64 {
+	families, err := w.reg.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ready := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "belfry_ready_instances" {
+				ready[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return ready
 }
 
 // If an instance reports an absurd capacity, all runs are still assigned.

@@ -163,9 +163,6 @@ func (f *Firing) Drain(ctx context.Context, group, instance string) error {
 	return f.peers.Drain(ctx, group, instance)
 }
 
-// CheckNATS returns an error with the code Unavailable if NATS is not connected.
-func (f *Firing) CheckNATS(ctx context.Context) error { return f.peers.CheckNATS(ctx) }
-
 // DeadLetter moves a message to the dead-letter stream: see intake.DeadLetters.
 func (f *Firing) DeadLetter(ctx context.Context, kind, subject string, data []byte, reason error) {
 	f.letters.DeadLetter(ctx, kind, subject, data, reason)

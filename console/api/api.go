@@ -107,7 +107,7 @@ type Config struct {
 	Alerts  alerts.Store
 	Changes live.Source
 
-	Ready      []system.Check // parts that must answer for /readyz to be 200
+	Ready      []system.Check // the parts that /readyz reports
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer // of /metrics
 	Log        *slog.Logger
@@ -174,7 +174,7 @@ func (a *API) registerResources() *system.API {
 	logins := &login.API{Store: a.Sessions, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
 	logins.Mount(a.router)
 	counted := &groups.API{Store: a.Groups, Pauses: a.Pauses, Counts: a.Reports, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit}
-	state := &system.API{Store: a.Views, Checks: a.Ready, Version: a.Version, Log: a.Log}
+	state := &system.API{Store: a.Views, Checks: a.Ready, Version: a.Version}
 	for _, r := range []resource{
 		logins,
 		&users.API{Store: a.Users, Sessions: a.Sessions, Groups: a.Groups, Audit: a.audit},

@@ -70,8 +70,8 @@ func newWorld(t *testing.T) *world {
 	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
 	w.metrics = metrics
-	probe := func(name string) system.Check {
-		return system.Check{Name: name, Probe: func(context.Context) error { return w.ready[name] }}
+	probe := func(name string, optional bool) system.Check {
+		return system.Check{Name: name, Optional: optional, Probe: func(context.Context) error { return w.ready[name] }}
 	}
 	events, err := storeevent.New(s)
 	if err != nil {
@@ -87,7 +87,7 @@ func newWorld(t *testing.T) *world {
 		Letters: w.letters,
 		Alerts:  w.alerts,
 		Changes: w.changes, StreamCheck: 50 * time.Millisecond,
-		Ready:      []system.Check{probe("postgres"), probe("nats")},
+		Ready:      []system.Check{probe("postgres", false), probe("nats", false), probe("jetstream", true)},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if _, _, err := w.accounts.Users.EnsureAdmin(t.Context(), adminPassword); err != nil {

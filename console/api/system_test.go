@@ -37,6 +37,11 @@ func TestHealth(t *testing.T) {
 	if a := w.do("", "GET", "/readyz", ""); !strings.Contains(a.body, "postgres, nats") {
 		t.Errorf("without both: %s", a.body)
 	}
+	clear(w.ready)
+	w.ready["jetstream"] = errors.New("nats://secret@host: no quorum") // optional here
+	if a := w.do("", "GET", "/readyz", ""); a.status != 200 || strings.TrimSpace(a.body) != `{"status":"ready","checks":{"jetstream":false,"nats":true,"postgres":true}}` {
+		t.Errorf("without JetStream: %d %s", a.status, a.body)
+	}
 	if a := w.do("", "GET", "/healthz", ""); a.status != 200 {
 		t.Errorf("health must not follow readiness: %d", a.status)
 	}

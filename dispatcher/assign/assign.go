@@ -45,16 +45,19 @@ type Config struct {
 // Assigner assigns waiting runs. Create one with New and call Run.
 type Assigner struct {
 	Config
-	runs *prometheus.GaugeVec
+	runs  *prometheus.GaugeVec
+	ready *prometheus.GaugeVec
 }
 
 // New returns an assigner.
 func New(cfg Config) *Assigner {
 	a := &Assigner{Config: cfg, runs: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "belfry_waiting_runs", Help: "Queued runs that no instance could take yet, by the code of the reason.",
-	}, []string{"reason"})}
+	}, []string{"reason"}), ready: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "belfry_ready_instances", Help: "Instances that take runs, of each group with runs that wait for one; the first 1000 groups.",
+	}, []string{"group"})}
 	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(a.runs)
+		cfg.Registry.MustRegister(a.runs, a.ready)
 	}
 	return a
 }
@@ -208,21 +211,50 @@ func (a *Assigner) endLostShards(ctx context.Context, k engine.WaitingKey, candi
 	a.Firer.Release(ctx, released)
 }
 
-const countPeriod = 2 * time.Second
+const (
+	countPeriod = 2 * time.Second
+	readyGroups = 1000 // in the metrics; bounds the number of series
+)
 
-// countLoop updates the metric of waiting runs.
+// countLoop updates the metrics of waiting runs.
 func (a *Assigner) countLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, countPeriod) {
-		counts, err := a.Store.WaitingCounts(ctx)
-		if err != nil {
+		if err := a.count(ctx); err != nil {
 			a.warn(ctx, "cannot count waiting runs, retrying", err)
-			continue
-		}
-		a.runs.Reset()
-		for code, n := range counts {
-			a.runs.WithLabelValues(string(code)).Add(float64(n))
 		}
 	}
+}
+
+func (a *Assigner) count(ctx context.Context) error {
+	counts, err := a.Store.WaitingCounts(ctx)
+	if err != nil {
+		return err
+	}
+	keys, err := a.Store.WaitingKeys(ctx)
+	if err != nil {
+		return err
+	}
+	a.runs.Reset()
+	for code, n := range counts {
+		a.runs.WithLabelValues(string(code)).Add(float64(n))
+	}
+	ready := make(map[string]int)
+	for _, k := range keys {
+		if _, counted := ready[k.Group]; counted || len(ready) == readyGroups {
+			continue
+		}
+		ready[k.Group] = 0
+		for _, i := range a.Roster.Instances(k.Group) {
+			if !i.Draining {
+				ready[k.Group]++
+			}
+		}
+	}
+	a.ready.Reset()
+	for group, n := range ready {
+		a.ready.WithLabelValues(group).Set(float64(n))
+	}
+	return nil
 }
 
 func (a *Assigner) warn(ctx context.Context, failure string, err error) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -391,4 +392,54 @@ func TestAlertSweep(t *testing.T) {
 	if n := a.count(`SELECT count(*) FROM alert_state`); n != 0 {
 		t.Errorf("%d states are left", n)
 	}
+}
+
+// The metrics show the backlog of each queue and the workers. Counting reads only the index by which River fetches jobs.
+func TestMeter(t *testing.T) {
+	a := newAlarm(t)
+	slow, answer := make(chan struct{}), make(chan struct{})
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		slow <- struct{}{}
+		<-answer
+	}))
+	t.Cleanup(hook.Close)
+	a.channel("hook", hook.URL)
+	a.end(a.job("nightly", a.wants("hook")), domain.OutcomeFailed, 0)
+	a.exec(`INSERT INTO ` + riverJobs + ` (state, queue, kind, args, max_attempts, scheduled_at, priority)
+		SELECT 'scheduled', 'followup', 'retry', '{}', 1, now() + interval '1 hour', 1 FROM generate_series(1, 3)`)
+	a.exec(`INSERT INTO ` + riverJobs + ` (state, queue, kind, args, max_attempts, scheduled_at, priority)
+		VALUES ('available', 'nobody works this', 'retry', '{}', 1, now() - interval '1 hour', 1)`)
+	stop := a.work()
+	<-slow
+	a.eventually("the worker is busy and the queues are counted", func() bool {
+		return a.metric("belfry_followup_workers_busy", "alert") == 1 && a.metric("belfry_followups", "followup", "scheduled") == 3
+	})
+	if n := a.metric("belfry_followup_workers", "alert"); n != 10 {
+		t.Errorf("%v workers", n)
+	}
+	close(answer)
+	stop()
+	if n := a.metric("belfry_followup_workers_busy", "alert"); n != 0 {
+		t.Errorf("%v workers are busy after the end", n)
+	}
+}
+
+// metric returns the value of a gauge with these label values, -1 if there is none.
+func (a *alarm) metric(name string, labels ...string) float64 {
+	families, err := a.registry.Gather()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var got []string
+			for _, l := range m.GetLabel() {
+				got = append(got, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(got, labels) {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	return -1
 }

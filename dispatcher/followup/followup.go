@@ -15,8 +15,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
@@ -87,13 +89,14 @@ func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []engine.FollowUp) 
 // Workers work follow-ups. Create them with NewWorkers, then call Run.
 type Workers struct {
 	client *river.Client[pgx.Tx]
+	meter  *meter
 	log    *slog.Logger
 }
 
 // NewWorkers returns workers that do nothing until Run. trace, if not nil, is called at named points, so that a test
 // can end the process there. "followed_up" comes after a follow-up's effect and completion are committed.
 // "alert_composed" comes after an alert is committed. "alert_sent" comes after a channel has accepted a delivery and
-// before that is recorded. If alerts is nil, these workers do not work alerts.
+// before that is recorded. If alerts is nil, these workers do not work alerts and have no metrics.
 func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, log *slog.Logger, trace func(point string)) (*Workers, error) {
 	if trace == nil {
 		trace = func(string) {}
@@ -106,15 +109,20 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 		addAlertWorkers(all, pool, store, alerts, log, trace)
 		queues[alertQueue] = river.QueueConfig{MaxWorkers: alertWorkers}
 	}
+	var registry prometheus.Registerer
+	if alerts != nil {
+		registry = alerts.Registry
+	}
+	m := newMeter(pool, schema, queues, registry)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Schema: schema, Logger: quiet(log), Workers: all, Queues: queues,
+		Schema: schema, Logger: quiet(log), Workers: all, Queues: queues, Middleware: []rivertype.Middleware{m.working()},
 		JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
 		FetchPollInterval: 500 * time.Millisecond, CompletedJobRetentionPeriod: time.Hour,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the follow-up workers: %w", err)
 	}
-	return &Workers{client, log}, nil
+	return &Workers{client, m, log}, nil
 }
 
 // Run works follow-ups until ctx ends, and returns when the current ones have ended.
@@ -122,7 +130,7 @@ func (w *Workers) Run(ctx context.Context) error {
 	if !w.start(ctx) {
 		return nil
 	}
-	<-ctx.Done()
+	w.keepMeasuring(ctx)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobTimeout)
 	defer cancel()
 	if err := w.client.Stop(stop); err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/belfryhq/belfry/executor/wire"
-	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -88,14 +87,6 @@ func (h *hearing) HeardForLong() bool {
 	defer h.mu.Unlock()
 	//sim:seam heard-for-long
 	return !h.since.IsZero() && time.Since(h.since) > h.enough && between(h.checked, time.Now()) <= stall
-}
-
-// CheckNATS returns an error with the code Unavailable if NATS is not connected.
-func (h *hearing) CheckNATS(context.Context) error {
-	if s := h.nc.Status(); s != nats.CONNECTED {
-		return domain.NewError(domain.Unavailable, "NATS cannot be reached: the connection is "+s.String())
-	}
-	return nil
 }
 
 // Suspect makes Connected return false until NATS has answered, as after a freeze of this process. Tests call it.

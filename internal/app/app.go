@@ -56,7 +56,7 @@ func (a *App) process(c config.Log) *process {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	p := &process{app: a, log: newLog(a.Stderr, c), registry: prometheus.NewRegistry()}
+	p := &process{app: a, log: slog.New(limitRepeats(newLog(a.Stderr, c).Handler())), registry: prometheus.NewRegistry()}
 	if a.OwnsProcess {
 		slog.SetDefault(p.log)
 	}
@@ -203,28 +203,6 @@ func (p *process) connect(name, url string, extra ...nats.Option) (*nats.Conn, e
 	return nc, nil
 }
 
-// watchServers registers metrics that say whether Postgres and NATS can be reached. Load balancers use /readyz instead. Postgres is
-// checked when the metric is read.
-func (p *process) watchServers(s *store.Store, nc *nats.Conn) {
-	up := func(server string, check func() bool) {
-		p.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "belfry_server_up", Help: "Whether this process reaches Postgres and NATS: 1 or 0.",
-			ConstLabels: prometheus.Labels{"server": server},
-		}, func() float64 {
-			if check() {
-				return 1
-			}
-			return 0
-		}))
-	}
-	up("postgres", func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		return s.Check(ctx) == nil
-	})
-	up("nats", func() bool { return nc.Status() == nats.CONNECTED })
-}
-
 // natsOptions returns the NATS options for TLS and authentication with an external NATS server.
 func (p *process) natsOptions(c config.NATS) ([]nats.Option, error) {
 	options, err := p.natsTLS(c.NATSTLS)
@@ -235,17 +213,17 @@ func (p *process) natsOptions(c config.NATS) ([]nats.Option, error) {
 }
 
 // addStreams adds the component that creates the streams at the start and after each reconnect, because the storage of NATS may
-// have been wiped. With wait, later components start only when the streams exist. A role with an external NATS must not wait,
-// because it can plan and serve requests without NATS.
-func (p *process) addStreams(nc *nats.Conn, replicas int, wait bool) error {
+// have been wiped, and the probe that then finds out whether JetStream accepts messages. With wait, later components start only after
+// both. A role with an external NATS must not wait, because it can plan and serve requests without NATS.
+func (p *process) addStreams(nc *nats.Conn, v *servers, replicas int, wait bool) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
 	made := make(chan struct{})
-	ready := made
+	ready, writes := made, v.jetStream.ready
 	if !wait {
-		ready = nil
+		ready, writes = nil, nil
 	}
 	p.group.Add(lifecycle.Component{Name: "streams", Ready: ready, Run: func(ctx context.Context) error {
 		back := nc.StatusChanged(nats.CONNECTED)
@@ -267,8 +245,17 @@ func (p *process) addStreams(nc *nats.Conn, replicas int, wait bool) error {
 			case <-ctx.Done():
 				return nil
 			case <-back:
+			case <-v.lost:
 			case <-time.After(retry):
 			}
+		}
+	}})
+	p.group.Add(lifecycle.Component{Name: "JetStream probe", Ready: writes, Run: func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-made:
+			return v.jetStream.run(ctx)
 		}
 	}})
 	return nil

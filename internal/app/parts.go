@@ -97,6 +97,7 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s}).Run)
 	p.addUsage(group.New(s.Pool()), d.Instances)
+	p.addPressure(view.New(s.Pool()))
 	p.add("run statistics", statistics.New(statstore.New(s.Pool()), p.log, p.registry).Run)
 	p.add("fire check", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)
 	return nil
@@ -317,7 +318,7 @@ func checkAdminPassword(password config.Secret) error {
 }
 
 // addConsole adds the console with the REST API and returns its address.
-func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Firing, accounts account.Stores, forget func(name string), tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
+func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, ready []system.Check, d *dispatcher.Firing, accounts account.Stores, forget func(name string), tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
 	if err := p.useEvents(s); err != nil {
 		return "", err
 	}
@@ -332,7 +333,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
 		Groups: forgettingGroups{group.New(s.Pool()), forget}, AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
 		Views: view.New(s.Pool()), Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
-		Ready:      []system.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
+		Ready:      ready,
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 		// If users reach the console by https, cookies are for https only, even if a proxy terminates TLS.
 		SecureCookies: strings.HasPrefix(tell.ConsoleURL, "https://"),

@@ -30,8 +30,9 @@ import (
 // role is the common part of scheduler, dispatcher and console: a store, a NATS connection and the streams.
 type role struct {
 	*process
-	store *store.Store
-	nc    *nats.Conn
+	store   *store.Store
+	nc      *nats.Conn
+	servers *servers
 }
 
 // role creates the common part of a role. While it waits for Postgres, it serves HTTP on ln (see meanwhile); ln may be nil.
@@ -56,8 +57,11 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 		return nil, err
 	}
 	p.hold("NATS connection", func(context.Context) error { nc.Close(); return nil })
-	p.watchServers(s, nc)
-	return &role{process: p, store: s, nc: nc}, p.addStreams(nc, n.NATSReplicas, false)
+	v, err := p.addServers(s, nc)
+	if err != nil {
+		return nil, err
+	}
+	return &role{process: p, store: s, nc: nc, servers: v}, p.addStreams(nc, v, n.NATSReplicas, false)
 }
 
 // run runs the components and logs when the role is ready.
@@ -178,7 +182,7 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 	if d, err = r.addDispatcher(r.store, r.nc, 0); err != nil {
 		return err
 	}
-	address, err := r.addConsole(ln, r.store, r.nc, d, accounts, r.announceTokens(r.nc), c.Alerts, c.OIDC, c.Web)
+	address, err := r.addConsole(ln, r.store, r.nc, r.servers.checks(true), d, accounts, r.announceTokens(r.nc), c.Alerts, c.OIDC, c.Web)
 	if err != nil {
 		return err
 	}
@@ -223,16 +227,7 @@ func (r *role) addMetrics(ln net.Listener) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, req *http.Request) {
-		switch {
-		case r.store.Check(req.Context()) != nil:
-			http.Error(w, "postgres is unavailable", http.StatusServiceUnavailable)
-		case r.nc.Status() != nats.CONNECTED:
-			http.Error(w, "nats is unavailable", http.StatusServiceUnavailable)
-		default:
-			fmt.Fprintln(w, "ok")
-		}
-	})
+	mux.HandleFunc("/readyz", r.servers.readyz)
 	r.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
 	fmt.Fprintf(r.app.Stdout, "metrics: http://%s\n", ln.Addr())
 }
@@ -295,7 +290,8 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 			switch s := e.Status(); {
 			case !s.Leased:
-				http.Error(w, "nats is unavailable: the last confirmed heartbeat is too old", http.StatusServiceUnavailable)
+				// A heartbeat is a message to JetStream.
+				http.Error(w, "unavailable: lease; nats or jetstream has confirmed no heartbeat for ten seconds", http.StatusServiceUnavailable)
 			case s.Draining:
 				http.Error(w, "draining", http.StatusServiceUnavailable)
 			case s.Unfit != "":

@@ -150,8 +150,11 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	s.own("NATS connection", func(context.Context) error { nc.Close(); return nil })
-	s.watchServers(s.store, nc)
-	if err := s.addStreams(nc, s.c.NATSReplicas, s.nats != nil); err != nil {
+	servers, err := s.addServers(s.store, nc)
+	if err != nil {
+		return err
+	}
+	if err := s.addStreams(nc, servers, s.c.NATSReplicas, s.nats != nil); err != nil {
 		return err
 	}
 	var d *dispatcher.Firing // set below, before anybody logs in
@@ -182,7 +185,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	}
 	s.addScheduler(s.store, d)
 	accounts := account.New(s.store.Pool())
-	address, err := s.addConsole(ln, s.store, nc, d, accounts, s.announceTokens(nc), tell, s.c.OIDC, s.c.Web)
+	address, err := s.addConsole(ln, s.store, nc, servers.checks(false), d, accounts, s.announceTokens(nc), tell, s.c.OIDC, s.c.Web)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,24 +43,44 @@ type cluster struct {
 	store   string // NATS's storage
 	nats    *process
 	console *process
+
+	replicas int // of the streams; 0: 1
 }
 
 // newCluster starts the servers and a console, and creates the group.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), dbURL: pgtest.Database(t, store.Migrate)}
-	c.db = openPool(t, c.dbURL)
+	c := &cluster{t: t, dir: t.TempDir()}
 	c.prepareNATS()
 	c.startNATS()
+	c.begin()
+	return c
+}
+
+// newReplicatedCluster is a cluster with three NATS servers.
+func newReplicatedCluster(t *testing.T) (*cluster, *rig.NATSCluster) {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), replicas: rig.Replicas}
+	servers := rig.NewNATSCluster(t, c.dir)
+	c.natsURL, c.natsFor = servers.SystemURL(nil), servers.ExecutorURL(nil)
+	c.begin()
+	eventually(t, patience, "the streams have all copies", servers.Current)
+	return c, servers
+}
+
+// begin creates the database, starts a console and creates the group. NATS has been started.
+func (c *cluster) begin() {
+	c.t.Helper()
+	c.dbURL = pgtest.Database(c.t, store.Migrate)
+	c.db = openPool(c.t, c.dbURL)
 	c.console = c.role("console", nil, "--http", "127.0.0.1:0")
 	c.server = c.console.says("console: ")
 	c.logIn()
-	made, err := c.api.CreateGroup(t.Context(), group, "")
+	made, err := c.api.CreateGroup(c.t.Context(), group, "")
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	c.join = made.Token
-	return c
 }
 
 // openPool connects to a database of Belfry.
@@ -134,7 +155,8 @@ func (c *cluster) role(role string, env []string, args ...string) *process {
 	c.t.Helper()
 	env = append([]string{
 		"BELFRY_DATABASE_URL=" + c.dbURL, "BELFRY_NATS_URL=" + c.natsURL, "BELFRY_LOG_FORMAT=json",
-		"BELFRY_NATS_SYSTEM_URL=" + strings.Replace(c.natsURL, "belfry:"+natsPassword, "sys:"+rig.SysPassword, 1),
+		"BELFRY_NATS_SYSTEM_URL=" + strings.ReplaceAll(c.natsURL, "belfry:"+natsPassword, "sys:"+rig.SysPassword),
+		"BELFRY_NATS_REPLICAS=" + strconv.Itoa(max(1, c.replicas)),
 		"BELFRY_NATS_ISSUER_SEED=" + filepath.Join(c.dir, "issuer.seed"), "BELFRY_ADMIN_PASSWORD=" + adminPassword,
 	}, env...)
 	p := launch(c.t, role, "belfry", c.dir, env, append([]string{role}, args...)...)

@@ -174,6 +174,13 @@ func (l *lines) find(match func(string) bool) (line string, found bool, more <-c
 	return "", false, l.more
 }
 
+// snapshot returns the complete lines so far.
+func (l *lines) snapshot() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all[:len(l.all):len(l.all)]
+}
+
 func (l *lines) text() string { return l.tail(1 << 30) }
 
 func (l *lines) tail(n int) string {

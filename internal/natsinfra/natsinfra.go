@@ -28,6 +28,7 @@ const (
 	Events    = "BELFRY_EVENTS"
 	Dead      = "BELFRY_DEAD"
 	Overflow  = "BELFRY_OVERFLOW"
+	Probe     = "BELFRY_PROBE"
 	Instances = "belfry_instances" // bucket; its stream is KV_belfry_instances
 )
 
@@ -63,7 +64,7 @@ const (
 )
 
 // StorageBytes is the sum of all streams' bounds. A server with less JetStream storage refuses to create the streams.
-const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 256*mib + bucketBytes
+const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 256*mib + probeBytes + bucketBytes
 
 // Ensure creates missing streams and updates those that differ. Any number of processes may call it at once. Replicas
 // is 1 or, in a cluster, 3. A stream with more replicas keeps them; otherwise one role that is started without its
@@ -165,6 +166,7 @@ func streams(replicas int) []jetstream.StreamConfig {
 			Duplicates:           noDuplicates,
 			Replicas:             replicas,
 		},
+		probe(replicas),
 		instances(replicas),
 	}
 }

@@ -51,7 +51,7 @@ func info(t *testing.T, js jetstream.JetStream, name string) *jetstream.StreamIn
 	return s.CachedInfo()
 }
 
-var names = []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, "KV_" + natsinfra.Instances}
+var names = []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, natsinfra.Probe, "KV_" + natsinfra.Instances}
 
 func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 	js := newJetStream(t, natsinfra.StorageBytes)

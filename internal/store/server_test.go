@@ -175,3 +175,21 @@ func TestFrozenTransaction(t *testing.T) {
 		t.Errorf("it waited for %s", took)
 	}
 }
+
+// Postgres is available if it accepts writes. A standby answers queries, and its transactions are read-only.
+func TestCheck(t *testing.T) {
+	s, _ := open(t)
+	if err := s.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	exec(t, s, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
+	s.Pool().Reset()
+	if err := s.Check(t.Context()); domain.CodeOf(err) != domain.Unavailable {
+		t.Errorf("a read-only database: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Check(ctx); domain.CodeOf(err) != domain.Unavailable {
+		t.Errorf("without an answer: %v", err)
+	}
+}

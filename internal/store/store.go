@@ -130,8 +130,20 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Close closes the connections.
 func (s *Store) Close() { s.pool.Close() }
 
-// Check reports whether Postgres answers.
-func (s *Store) Check(ctx context.Context) error { return pgerr.Translate(s.pool.Ping(ctx)) }
+// Check reports whether Postgres accepts writes, by writing a few bytes to its log without a table. It also fails on a standby, and
+// while a commit waits for a synchronous standby that is gone. All errors have the code Unavailable.
+func (s *Store) Check(ctx context.Context) error {
+	wrote := false
+	err := s.pool.QueryRow(ctx, `SELECT CASE WHEN current_setting('transaction_read_only')::boolean THEN false
+  ELSE pg_logical_emit_message(true, 'belfry', '') IS NOT NULL END`).Scan(&wrote)
+	switch {
+	case err != nil:
+		return domain.WrapError(domain.Unavailable, "write to Postgres", err)
+	case !wrote:
+		return domain.NewError(domain.Unavailable, "Postgres accepts no writes: it is a standby, or read-only")
+	}
+	return nil
+}
 
 // Settings returns the rules of time for planning.
 func (s *Store) Settings() plan.Settings { return s.plan }

@@ -3,8 +3,7 @@ package system
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
+	"encoding/json"
 	"net/http"
 	"runtime"
 	"strings"
@@ -21,9 +20,8 @@ import (
 // API serves the state of the engine.
 type API struct {
 	Store   Store
-	Checks  []Check // parts that must answer for /readyz to be 200
+	Checks  []Check // the parts that /readyz reports
 	Version string  // of Belfry
-	Log     *slog.Logger
 }
 
 // Store reads the state of the engine.
@@ -31,10 +29,12 @@ type Store interface {
 	System(ctx context.Context) (view.System, error)
 }
 
-// Check probes a part that Belfry needs. The name is postgres or nats.
+// Check probes a part that Belfry needs. The name is postgres, nats or jetstream. /readyz answers 503 while a part is unavailable that
+// is not optional.
 type Check struct {
-	Name  string
-	Probe func(ctx context.Context) error
+	Name     string
+	Optional bool
+	Probe    func(ctx context.Context) error
 }
 
 // Register adds the operations.
@@ -119,22 +119,32 @@ func (a *API) checks(ctx context.Context) []systemCheck {
 
 const probeTimeout = 2 * time.Second
 
-// Ready answers 503 if a part is unavailable, and names the part.
+// readiness is the answer of /readyz. It needs no log-in, so it does not show errors.
+type readiness struct {
+	Status string          `json:"status"` // ready
+	Checks map[string]bool `json:"checks"` // the parts and whether they are available
+}
+
+// Ready answers 503 while a part is unavailable that the console needs. Each answer names all unavailable parts.
 func (a *API) Ready(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
 	var unavailable []string
-	for i, err := range a.probe(ctx) {
+	ready := readiness{"ready", make(map[string]bool)}
+	for i, err := range a.probe(r.Context()) {
+		c := a.Checks[i]
+		ready.Checks[c.Name] = err == nil
 		if err != nil {
-			unavailable = append(unavailable, a.Checks[i].Name)
-			a.Log.WarnContext(ctx, "a readiness check failed, answering 503", "part", a.Checks[i].Name, "err", err)
+			unavailable = append(unavailable, c.Name)
+			if !c.Optional {
+				ready.Status = ""
+			}
 		}
 	}
-	if len(unavailable) > 0 {
+	if ready.Status == "" {
 		problem.Write(w, problem.New(http.StatusServiceUnavailable, "unavailable: "+strings.Join(unavailable, ", ")).RetryAfter(time.Second))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintln(w, `{"status":"ready"}`)
+	_ = json.NewEncoder(w).Encode(ready) // the client is gone
 }
 
 // probe runs all checks at once. The error of an available part is nil.

@@ -171,7 +171,7 @@ func (c *NATSCluster) Current() bool {
 	if err != nil || !c.metaCurrent() {
 		return false
 	}
-	for _, name := range []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, "KV_" + natsinfra.Instances} {
+	for _, name := range []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, natsinfra.Probe, "KV_" + natsinfra.Instances} {
 		s, err := js.Stream(ctx, name)
 		if err != nil || !copiesCurrent(s.CachedInfo().Cluster) {
 			return false

@@ -62,6 +62,11 @@ func TestSystem(t *testing.T) {
 	if got, err = f.view.System(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	f.exec(`SET session_replication_role = replica`) // job 1 does not exist
+	f.exec(`INSERT INTO job_due (job_id, version, next_due_at) VALUES (1, 1, $1), (2, 1, now()), (3, 1, NULL)`, due)
+	if p, err := f.view.Pressure(t.Context()); err != nil || p.Unfired != 1 || p.Unplanned != 1 || p.Connections < 1 || p.MaxConnections < p.Connections || p.Bytes == 0 {
+		t.Errorf("pressure: %+v, %v", p, err)
+	}
 	if got.Unfired != 1 || !got.UnfiredDue.Equal(due) || got.Waiting != 1 || !got.WaitDue.Equal(due) || !got.SchedulerSeen.Equal(due) {
 		t.Errorf("one is late, one waits, one scheduler was seen at %v: %+v", due, got)
 	}

@@ -5,6 +5,13 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM runs_live l WHERE NOT l.held AND l.d
        (SELECT count(*) FROM (SELECT 1 FROM runs_waiting LIMIT 10000) x)::bigint AS waiting,
        (SELECT coalesce(min(x.due_at), 'epoch') FROM (SELECT w.due_at FROM runs_waiting w LIMIT 10000) x)::timestamptz AS waiting_since;
 
+-- name: Overdue :one
+-- Counts runs that are over two seconds past due and not fired, among the 10,000 that came due last, and jobs that are over two seconds
+-- past due and not planned, 10,000 at most. Dispatchers ask every ten seconds.
+SELECT (SELECT count(*) FROM (SELECT l.state FROM runs_live l WHERE NOT l.held AND l.due_at < statement_timestamp() - interval '2 seconds'
+         ORDER BY l.due_at DESC LIMIT 10000) x WHERE x.state = 'pending')::bigint AS runs,
+       (SELECT count(*) FROM (SELECT 1 FROM job_due d WHERE d.next_due_at < statement_timestamp() - interval '2 seconds' LIMIT 10000) x)::bigint AS jobs;
+
 -- name: Progress :one
 SELECT clock_timestamp()::timestamptz AS now, current_setting('server_version')::text AS version,
        pg_database_size(current_database())::bigint AS size_bytes,

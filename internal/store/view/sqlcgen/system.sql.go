@@ -37,6 +37,26 @@ func (q *Queries) Late(ctx context.Context) (LateRow, error) {
 	return i, err
 }
 
+const overdue = `-- name: Overdue :one
+SELECT (SELECT count(*) FROM (SELECT l.state FROM runs_live l WHERE NOT l.held AND l.due_at < statement_timestamp() - interval '2 seconds'
+         ORDER BY l.due_at DESC LIMIT 10000) x WHERE x.state = 'pending')::bigint AS runs,
+       (SELECT count(*) FROM (SELECT 1 FROM job_due d WHERE d.next_due_at < statement_timestamp() - interval '2 seconds' LIMIT 10000) x)::bigint AS jobs
+`
+
+type OverdueRow struct {
+	Runs int64
+	Jobs int64
+}
+
+// Counts runs that are over two seconds past due and not fired, among the 10,000 that came due last, and jobs that are over two seconds
+// past due and not planned, 10,000 at most. Dispatchers ask every ten seconds.
+func (q *Queries) Overdue(ctx context.Context) (OverdueRow, error) {
+	row := q.db.QueryRow(ctx, overdue)
+	var i OverdueRow
+	err := row.Scan(&i.Runs, &i.Jobs)
+	return i, err
+}
+
 const progress = `-- name: Progress :one
 SELECT clock_timestamp()::timestamptz AS now, current_setting('server_version')::text AS version,
        pg_database_size(current_database())::bigint AS size_bytes,
