@@ -209,22 +209,24 @@ func defaultOIDC() OIDC {
 // DefaultStandalone returns the settings of `belfry standalone` without flags.
 func DefaultStandalone() Standalone {
 	return Standalone{DataDir: "belfry-data", NATSListen: "127.0.0.1:4222",
-		Web: defaultWeb(), OIDC: defaultOIDC(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
+		Web: defaultWeb(), OIDC: defaultOIDC(), Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
 }
+
+func defaultPool() Pool { return Pool{DatabasePool: 24} }
 
 // DefaultScheduler returns the settings of `belfry scheduler` without flags, which lack the servers' URLs.
 func DefaultScheduler() Scheduler {
-	return Scheduler{NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
+	return Scheduler{Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
 }
 
 // DefaultDispatcher returns the settings of `belfry dispatcher` without flags, which lack the servers' URLs.
 func DefaultDispatcher() Dispatcher {
-	return Dispatcher{NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
+	return Dispatcher{Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
 }
 
 // DefaultConsole returns the settings of `belfry console` without flags, which lack the servers' URLs.
 func DefaultConsole() Console {
-	return Console{Web: defaultWeb(), OIDC: defaultOIDC(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
+	return Console{Web: defaultWeb(), OIDC: defaultOIDC(), Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
 }
 
 // DefaultExecutor returns the settings of `belfry executor` without flags, which lack the group.
