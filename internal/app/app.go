@@ -127,10 +127,6 @@ func (p *process) hold(name string, stop func(context.Context) error) {
 	})
 }
 
-// poolSize is the maximum number of Postgres connections of a process. Each component uses about one; the API and River's workers
-// share the rest.
-const poolSize = 24
-
 // appName returns the name of this process on the console's system page.
 func (a *App) appName(role string) string {
 	host, err := os.Hostname()
@@ -140,11 +136,13 @@ func (a *App) appName(role string) string {
 	return view.AppName(role, a.Version, host, os.Getpid())
 }
 
-func (a *App) storeConfig(url string, t config.Timing, role string) store.Config {
+// storeConfig returns the configuration of a role's store. Each component of a role uses about one connection of the pool; the API and
+// River's workers share the rest.
+func (a *App) storeConfig(url string, p config.Pool, t config.Timing, role string) store.Config {
 	set := plan.DefaultSettings()
 	set.Tolerance, set.FireAllMax = t.MisfireTolerance, t.MisfireFireAllMax
 	rules := store.AlertRules{Every: t.AlertEvery, LateAfter: t.AlertLateAfter}
-	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Alerts: rules, Zone: t.Location(), AppName: a.appName(role), Clock: a.Clock}
+	return store.Config{URL: url, MaxConns: int32(p.DatabasePool), Plan: set, Alerts: rules, Zone: t.Location(), AppName: a.appName(role), Clock: a.Clock}
 }
 
 // addClock adds the component that tracks the database clock.

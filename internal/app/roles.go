@@ -36,7 +36,7 @@ type role struct {
 }
 
 // role creates the common part of a role. While it waits for Postgres, it serves HTTP on ln (see meanwhile); ln may be nil.
-func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.Database, n config.NATS, t config.Timing, l config.Log) (*role, error) {
+func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.Database, pool config.Pool, n config.NATS, t config.Timing, l config.Log) (*role, error) {
 	p := a.process(l)
 	options, err := p.natsOptions(n)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 	if ln != nil {
 		defer meanwhile(ln)()
 	}
-	s, err := p.openStore(ctx, a.storeConfig(db.DatabaseURL.Reveal(), t, name))
+	s, err := p.openStore(ctx, a.storeConfig(db.DatabaseURL.Reveal(), pool, t, name))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
 	if err != nil {
 		return err
 	}
-	r, err := a.role(ctx, ln, "scheduler", c.Database, c.NATS, c.Timing, c.Log)
+	r, err := a.role(ctx, ln, "scheduler", c.Database, c.Pool, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -119,7 +119,7 @@ func (a *App) runDispatcher(ctx context.Context, c config.Dispatcher) error {
 	if err != nil {
 		return err
 	}
-	r, err := a.role(ctx, ln, "dispatcher", c.Database, c.NATS, c.Timing, c.Log)
+	r, err := a.role(ctx, ln, "dispatcher", c.Database, c.Pool, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -167,7 +167,7 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 		return err
 	}
 	defer ln.Close() // has no effect if the console ran, because it closes ln
-	r, err := a.role(ctx, ln, "console", c.Database, c.NATS, c.Timing, c.Log)
+	r, err := a.role(ctx, ln, "console", c.Database, c.Pool, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
 	}

@@ -88,7 +88,7 @@ func (s *standalone) build(ctx context.Context) error {
 	if err := s.migrate(ctx, url); err != nil {
 		return err
 	}
-	if s.store, err = store.Open(ctx, s.app.storeConfig(url, s.c.Timing, "standalone")); err != nil {
+	if s.store, err = store.Open(ctx, s.app.storeConfig(url, s.c.Pool, s.c.Timing, "standalone")); err != nil {
 		return err
 	}
 	s.own("postgres connections", func(context.Context) error { s.store.Close(); return nil })

@@ -23,7 +23,12 @@ type Log struct {
 
 // Database holds the address of Postgres.
 type Database struct {
-	DatabaseURL URL `name:"database-url" env:"BELFRY_DATABASE_URL" placeholder:"postgres://…" help:"Postgres database for all state, as a URL or in libpq's keyword form." group:"servers"`
+	DatabaseURL URL `name:"database-url" env:"BELFRY_DATABASE_URL" placeholder:"postgres://…" help:"Postgres database for all state, as a URL or in libpq's keyword form. It may name several hosts, for a failover." group:"servers"`
+}
+
+// Pool holds the size of a role's pool of Postgres connections.
+type Pool struct {
+	DatabasePool int `name:"database-pool" env:"BELFRY_DATABASE_POOL" default:"24" help:"Maximum number of Postgres connections of this process, 8 to 500." group:"servers"`
 }
 
 // NATS holds the address of NATS and the credentials of the system side (scheduler, dispatcher, console).
@@ -116,6 +121,7 @@ type Standalone struct {
 	Demo        bool     `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that start firing at once."`
 	AllowScript []string `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages that the executor of --demo runs, as this user: bash, sh, python, node, php, powershell, go."`
 	Database    `embed:""`
+	Pool        `embed:""`
 	NATS        `embed:""`
 	Timing      `embed:""`
 	Keeping     `embed:""`
@@ -127,6 +133,7 @@ type Standalone struct {
 // Scheduler is the role that plans and fires jobs.
 type Scheduler struct {
 	Database  `embed:""`
+	Pool      `embed:""`
 	NATS      `embed:""`
 	Timing    `embed:""`
 	Metrics   `embed:""`
@@ -137,6 +144,7 @@ type Scheduler struct {
 // Dispatcher is the role that settles results, assigns waiting runs and repairs runs.
 type Dispatcher struct {
 	Database  `embed:""`
+	Pool      `embed:""`
 	NATS      `embed:""`
 	Timing    `embed:""`
 	Keeping   `embed:""`
@@ -151,6 +159,7 @@ type Console struct {
 	Web       `embed:""`
 	OIDC      `embed:""`
 	Database  `embed:""`
+	Pool      `embed:""`
 	NATS      `embed:""`
 	Timing    `embed:""`
 	Alerts    `embed:""`
@@ -210,22 +219,24 @@ func defaultOIDC() OIDC {
 // DefaultStandalone returns the settings of `belfry standalone` without flags.
 func DefaultStandalone() Standalone {
 	return Standalone{DataDir: "belfry-data", NATSListen: "127.0.0.1:4222",
-		Web: defaultWeb(), OIDC: defaultOIDC(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
+		Web: defaultWeb(), OIDC: defaultOIDC(), Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
 }
+
+func defaultPool() Pool { return Pool{DatabasePool: 24} }
 
 // DefaultScheduler returns the settings of `belfry scheduler` without flags, which lack the servers' URLs.
 func DefaultScheduler() Scheduler {
-	return Scheduler{NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
+	return Scheduler{Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
 }
 
 // DefaultDispatcher returns the settings of `belfry dispatcher` without flags, which lack the servers' URLs.
 func DefaultDispatcher() Dispatcher {
-	return Dispatcher{NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
+	return Dispatcher{Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
 }
 
 // DefaultConsole returns the settings of `belfry console` without flags, which lack the servers' URLs.
 func DefaultConsole() Console {
-	return Console{Web: defaultWeb(), OIDC: defaultOIDC(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
+	return Console{Web: defaultWeb(), OIDC: defaultOIDC(), Pool: defaultPool(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
 }
 
 // DefaultExecutor returns the settings of `belfry executor` without flags, which lack the group.
@@ -263,6 +274,7 @@ func (c Standalone) Validate() error {
 		f.Add("--nats-tls-cert", "cannot be used with --nats-url, which replaces the built-in NATS")
 	}
 	c.Database.check(&f, false)
+	c.Pool.check(&f)
 	c.NATS.check(&f, false)
 	c.Timing.check(&f)
 	c.Keeping.check(&f)
@@ -276,6 +288,7 @@ func (c Standalone) Validate() error {
 func (c Scheduler) Validate() error {
 	var f domain.Faults
 	c.Database.check(&f, true)
+	c.Pool.check(&f)
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
 	c.Metrics.check(&f)
@@ -288,6 +301,7 @@ func (c Scheduler) Validate() error {
 func (c Dispatcher) Validate() error {
 	var f domain.Faults
 	c.Database.check(&f, true)
+	c.Pool.check(&f)
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
 	c.Keeping.check(&f)
@@ -304,6 +318,7 @@ func (c Console) Validate() error {
 	c.Web.check(&f)
 	c.OIDC.check(&f, c.ConsoleURL != "")
 	c.Database.check(&f, true)
+	c.Pool.check(&f)
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
 	c.Alerts.check(&f)
@@ -357,6 +372,8 @@ func (d Database) check(f *domain.Faults, required bool) {
 		f.Add("--database-url", "is required: the Postgres that holds all state, such as postgres://belfry@db/belfry")
 	}
 }
+
+func (p Pool) check(f *domain.Faults) { between(f, "--database-pool", p.DatabasePool, 8, 500) }
 
 func (n NATS) check(f *domain.Faults, required bool) {
 	checkNATSURL(f, "--nats-url", n.NATSURL, required)

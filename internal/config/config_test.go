@@ -38,11 +38,11 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	standalone.DataDir, standalone.HTTP, standalone.NATSListen = "", "8080", "127.0.0.1:70000"
 	standalone.TimeZone, standalone.MisfireTolerance, standalone.MisfireFireAllMax = "Local", 0, 0
 	standalone.LostAfter, standalone.LogRetention, standalone.RunRetention, standalone.EventRetention = 1, 1, 1, 1
-	standalone.NATSReplicas, standalone.NATSAccount, standalone.NATSURL = 0, "", "http://x"
+	standalone.NATSReplicas, standalone.NATSAccount, standalone.NATSURL, standalone.DatabasePool = 0, "", "http://x", 7
 	standalone.TLSCert, standalone.NATSTLSKey, standalone.NATSCert = "cert.pem", "key.pem", "cert.pem"
 	standalone.TrustedProxies = []string{"10.0.0.0/8", "10.1.2.3", "2001:db8::/32", "proxy.internal"}
 	single := DefaultConsole()
-	single.DatabaseURL, single.NATSURL = "postgres://db/belfry", "nats://nats:4222"
+	single.DatabaseURL, single.NATSURL = "postgres://belfry@db1:5432,db2:5433/belfry?target_session_attrs=read-write", "nats://nats:4222"
 	single.OIDCIssuer, single.OIDCGroups, single.OIDCSession, single.OIDCName = "http://id.example.org", []string{"team", "team=No Group"}, 1, ""
 	mapped := DefaultStandalone()
 	mapped.OIDCIssuer, mapped.OIDCClientID, mapped.OIDCRedirectURL = "http://127.0.0.1:5556/dex", "belfry", "https://belfry.example.org/callback"
@@ -56,7 +56,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 		flags    string
 	}{
 		{executor, "--group --nats-url --capacity --allow-script --http-allow --drain-timeout --settle-timeout --metrics --log-level --log-format"},
-		{standalone, "--data-dir --http --tls-key --trusted-proxy --nats --nats-tls-cert --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
+		{standalone, "--data-dir --http --tls-key --trusted-proxy --nats --nats-tls-cert --database-pool --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
 		{alone, "--allow-script --allow-script"},
 		{single, "--oidc-issuer --oidc-client-id --oidc-redirect-url --oidc-name --oidc-group --oidc-group --oidc-role --oidc-session"},
 		{mapped, "--oidc-redirect-url --oidc-role --oidc-role --oidc-default-role"},

@@ -50,7 +50,13 @@ type cluster struct {
 // newCluster starts the servers and a console, and creates the group.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir()}
+	return newClusterOn(t, pgtest.Database(t, store.Migrate))
+}
+
+// newClusterOn is newCluster with a migrated database of the test's own.
+func newClusterOn(t *testing.T, dbURL string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), dbURL: dbURL}
 	c.prepareNATS()
 	c.startNATS()
 	c.begin()
@@ -60,7 +66,7 @@ func newCluster(t *testing.T) *cluster {
 // newReplicatedCluster is a cluster with three NATS servers.
 func newReplicatedCluster(t *testing.T) (*cluster, *rig.NATSCluster) {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), replicas: rig.Replicas}
+	c := &cluster{t: t, dir: t.TempDir(), dbURL: pgtest.Database(t, store.Migrate), replicas: rig.Replicas}
 	servers := rig.NewNATSCluster(t, c.dir)
 	c.natsURL, c.natsFor = servers.SystemURL(nil), servers.ExecutorURL(nil)
 	c.begin()
@@ -68,10 +74,9 @@ func newReplicatedCluster(t *testing.T) (*cluster, *rig.NATSCluster) {
 	return c, servers
 }
 
-// begin creates the database, starts a console and creates the group. NATS has been started.
+// begin starts a console and creates the group. NATS has been started.
 func (c *cluster) begin() {
 	c.t.Helper()
-	c.dbURL = pgtest.Database(c.t, store.Migrate)
 	c.db = openPool(c.t, c.dbURL)
 	c.console = c.role("console", nil, "--http", "127.0.0.1:0")
 	c.server = c.console.says("console: ")

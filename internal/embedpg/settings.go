@@ -101,7 +101,7 @@ func (c *cluster) writeSettings(socketDir string, cfg Config) error {
 		quoted := strings.NewReplacer(`'`, `''`, `\`, `\\`).Replace(s.value)
 		fmt.Fprintf(&conf, "\n# %s\n%s = '%s'\n", s.why, s.name, quoted)
 	}
-	hba := "# Written by Belfry at each start. Every user who can reach the socket may do everything in the cluster.\nlocal all all trust\n"
+	hba := "# Written by Belfry at each start. Every user who can reach the socket may do everything in the cluster.\nlocal all all trust\nlocal replication all trust\n"
 	for path, content := range map[string]string{c.configFile(): conf.String(), c.hbaFile(): hba} {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return fmt.Errorf("write the settings of Postgres: %w", err)
