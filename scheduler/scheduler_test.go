@@ -28,6 +28,7 @@ type fakeStore struct {
 	due      []engine.Due // of schedules; PlanDue returns those due within the horizon
 	near     []engine.Due // planned by others; ClaimNear returns those due within the horizon
 	stranded []engine.Planned
+	back     []engine.Due  // handed back
 	full     int           // how many more calls of PlanDue report a full batch
 	next     time.Time     // the due instant of the jobs left after such a batch; otherwise it is that of the last job in a full batch
 	takes    time.Duration // how long PlanDue takes
@@ -98,6 +99,17 @@ func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (engine.Pla
 		p.Jobs, p.Next = batch, f.next
 	}
 	return p, nil
+}
+
+// HandBack records the runs. A test that has another scheduler gives them to it.
+func (f *fakeStore) HandBack(_ context.Context, runs []engine.Due) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.called("HandBack"); err != nil {
+		return err
+	}
+	f.back = append(f.back, runs...)
+	return nil
 }
 
 func (f *fakeStore) TendPauses(context.Context, int) (bool, error) { return false, nil }
