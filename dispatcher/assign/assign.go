@@ -61,6 +61,8 @@ func New(cfg Config) *Assigner {
 
 // Run assigns waiting runs until ctx ends: at once when a run begins to wait or an instance has more room, and every second.
 func (a *Assigner) Run(ctx context.Context) {
+	a.Waiting.Assign(true)
+	defer a.Waiting.Assign(false)
 	lifecycle.Together(ctx, a.assignLoop, a.countLoop)
 }
 
@@ -117,8 +119,14 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 // instance runs another run of their job, and must not keep the others from the room.
 const extra = 100
 
-// assign binds and offers waiting runs of one kind while there is room. More says that another call may bind more.
+// assignTimeout bounds the work on one kind.
+const assignTimeout = 10 * time.Second
+
+// assign binds and offers waiting runs of one kind while there is room. More says that another call may bind more. It
+// completes its work when ctx ends, because runs that are bound and not offered would wait for a reconciler.
 func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), assignTimeout)
+	defer cancel()
 	r := a.Firer.NewRouting()
 	r.Waited()
 	candidates := r.Candidates(k.Group, k.Target)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // fleet is two processes of each role.
@@ -170,23 +171,36 @@ func (f *fleet) followUps(from, until time.Time) []startedLate {
 		 WHERE a.finished_at BETWEEN $1 AND $2 ORDER BY 7 DESC`, from, until)
 }
 
-// report logs the distribution of lateness and the latest starts.
-func (f *fleet) report(t *testing.T, what string, late []startedLate) (worst time.Duration) {
+// stall returns the slowest step of the machine shortly before and during the delay.
+func (s startedLate) stall(all []rig.Stall) (slowest time.Duration) {
+	for _, one := range all {
+		if s.Started != nil && one.From.Before(*s.Started) && one.From.Add(one.Took).After(s.Due.Add(-time.Second)) {
+			slowest = max(slowest, one.Took)
+		}
+	}
+	return slowest
+}
+
+// report logs the distribution of lateness, and the starts that the stalls at their time do not explain.
+func (f *fleet) report(t *testing.T, what string, pulse *rig.Pulse, late []startedLate) (worst time.Duration) {
 	t.Helper()
 	if len(late) == 0 {
 		t.Fatalf("%s: nothing was measured", what)
 	}
-	beyond := 0
+	stalls := pulse.Stalls()
+	beyond, logged := 0, 0
 	for _, l := range late {
-		if l.Late > .25 {
-			beyond++
+		if l.Late <= .25 {
+			break
+		}
+		beyond++
+		if slowest := l.stall(stalls); l.Late > .25+rig.Steps*slowest.Seconds() && logged < 40 {
+			logged++
+			t.Log(l, "slowest step then", slowest)
 		}
 	}
 	at := func(p int) float64 { return late[len(late)*(100-p)/100].Late }
 	t.Logf("%s: %d, of which %d later than 250 ms; 50%% %.3f, 90%% %.3f, 99%% %.3f, max %.3f", what, len(late), beyond, at(50), at(90), at(99), late[0].Late)
-	for _, l := range late[:min(beyond, 40)] {
-		t.Log(l)
-	}
 	return time.Duration(late[0].Late * float64(time.Second)).Round(time.Millisecond)
 }
 

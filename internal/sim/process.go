@@ -324,6 +324,10 @@ func (p *process) runRole(ctx context.Context) {
 		})
 	}
 	run(&watch, watching, d.Watch)
+	select {
+	case <-d.Ready():
+	case <-ctx.Done():
+	}
 	for _, part := range parts {
 		run(&work, ctx, part)
 	}
