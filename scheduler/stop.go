@@ -74,6 +74,7 @@ func (s *Scheduler) withdraw(after time.Time) []engine.Due {
 
 // handBack hands runs to the other schedulers, the next ones first. If that fails, the others take them over as stranded.
 func (s *Scheduler) handBack(ctx context.Context, runs []engine.Due) {
+	//sim:seam hand-back
 	all := len(runs)
 	for len(runs) > 0 {
 		batch := runs[:min(len(runs), backBatch)]
