@@ -29,10 +29,10 @@ import (
 
 // The bounds, by the database's clock.
 const (
-	latest          = 5 * time.Second  // from the due instant of a run to its start, while a scheduler lives
-	lostWithin      = 15 * time.Second // from the death of an instance to the verdict about its attempts
-	undisturbedMost = 250 * time.Millisecond
-	soon            = 4500 * time.Millisecond // between two attempts with a backoff of 1 s; River's own scheduler polls every 5 s
+	latest     = 5 * time.Second         // from the due instant of a run to its start, while a scheduler lives
+	lostWithin = 15 * time.Second        // from the death of an instance to the verdict about its attempts
+	replaced   = 250 * time.Millisecond  // from the due instant of a run to its start, while processes are stopped in order and started again
+	soon       = 4500 * time.Millisecond // between two attempts with a backoff of 1 s; River's own scheduler polls every 5 s
 )
 
 // promise begins a promise test on a cluster. It returns the pulse that measures the machine's stalls.
@@ -191,6 +191,9 @@ func TestPromiseRollingRestart(t *testing.T) {
 	for _, line := range f.log {
 		t.Log(line)
 	}
+	if stall := pulse.Worst(); stall > time.Second {
+		t.Skipf("NOT COVERED: lateness during a rolling restart, because the machine stalled for %v, and offers and heartbeats expired", stall)
+	}
 	for _, job := range jobs {
 		firesExactly(t, c.db, job, until, eachSucceeds)
 	}
@@ -199,7 +202,7 @@ func TestPromiseRollingRestart(t *testing.T) {
 	}
 	worst := f.report(t, "starts", pulse, f.lateness(from, until))
 	next := f.report(t, "retries and children", pulse, f.followUps(from, until))
-	judge(t, pulse, "the latest start", worst, undisturbedMost)
+	judge(t, pulse, "the latest start", worst, replaced)
 	judge(t, pulse, "the latest retry or child", next, soon)
 }
 

@@ -204,7 +204,7 @@ func (f *fleet) report(t *testing.T, what string, pulse *rig.Pulse, late []start
 	return time.Duration(late[0].Late * float64(time.Second)).Round(time.Millisecond)
 }
 
-// Together runs the triggers while do restarts the fleet.
+// underTriggers triggers jobs until do returns, and returns the number of runs.
 func (f *fleet) underTriggers(jobs []domain.Job, do func()) int {
 	ctx, stop := context.WithCancel(f.t.Context())
 	n := 0
