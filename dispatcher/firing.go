@@ -168,7 +168,7 @@ func (f *Firing) tellLoop(ctx context.Context) {
 func (f *Firing) hearLoop(ctx context.Context) {
 	sub, err := f.cfg.Conn.Subscribe(waitingSubject, func(*nats.Msg) { f.waiting.Heard() })
 	if err != nil {
-		f.cfg.Log.WarnContext(ctx, "cannot hear of runs that wait, they are found within a second", "err", err)
+		f.cfg.Log.WarnContext(ctx, "cannot subscribe to signals of waiting runs, the assigner finds the runs within a second", "err", err)
 		return
 	}
 	<-ctx.Done()

@@ -30,9 +30,9 @@
 //  3. It fires the entries that are left, until there are none, for keepFor and keepOver at most.
 //  4. It waits for the fires in progress, and hands back what is left, for example during an overload.
 //
-// No run is fired twice. An entry leaves the ring before its run is handed back, and what has left the ring to be fired
-// is not handed back, except after its Fire returned it. Besides, it does no harm if two rings hold a run, because Fire is a
-// compare-and-set: the first fire changes the run, and the second one changes nothing. Therefore HandBack may be repeated
+// No run is fired twice. An entry leaves the ring before its run is handed back, and an entry that has left the ring to be
+// fired is not handed back, unless its Fire has returned it. Besides, it does no harm if two rings hold a run, because Fire is
+// a compare-and-set: the first fire changes the run, and the second one changes nothing. Therefore HandBack may be repeated
 // after a lost answer, although another scheduler may have claimed the run meanwhile, and it does not have to compare whose
 // mark rung_at is. It compares the same values as Fire, so that an entry for an earlier state of a run changes nothing.
 //
