@@ -3,6 +3,7 @@ package sdktest
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,11 +14,29 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
+// farAway connects to a server from which everything arrives late.
+type farAway struct{}
+
+func (farAway) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	return farConn{c}, err
+}
+
+type farConn struct{ net.Conn }
+
+func (c farConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	<-time.After(20 * time.Millisecond)
+	return n, err
+}
+
 // Offers that arrive while an executor ends are refused, or the server says that they have no receiver. An offer without an answer
 // would count as possibly accepted, and its attempt would be declared lost.
 func TestStopAnswersTheLastOffers(t *testing.T) {
 	w := newWorld(t)
-	i := w.start(w.config(), succeed())
+	c := w.config()
+	c.NATSOptions = []nats.Option{nats.SetCustomDialer(farAway{})}
+	i := w.start(c, succeed())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var refused, without atomic.Int64
