@@ -126,5 +126,13 @@
 // # Shutdown
 //
 // When its context ends, a dispatcher takes no more work. It waits for the answers to its offers, and settles the results that it
-// has fetched.
+// has fetched. Assignments in progress are completed, because runs that are bound and not offered would wait for a reconciler.
+//
+// A run may begin to wait in a process without an assigner, for example because a draining instance refused the offer of a scheduler.
+// Such a process publishes a signal without content, at most ten times a second, and the assigners of all dispatchers look at
+// the waiting runs at once. A dispatcher that stops does the same once its assigner has ended. If the signal is lost, the
+// assigners find the run within a second.
+//
+// A process begins to fire when its roster knows the live instances (Firing.Ready), because runs without a known instance
+// would wait. If NATS does not answer, it begins after two seconds.
 package dispatcher

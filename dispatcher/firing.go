@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -73,6 +74,7 @@ type Firing struct {
 	killer    *kill.Killer
 	firer     *fire.Firer
 	lag       *results.LagMeter
+	ready     chan struct{}
 }
 
 // NewFiring returns the firing part of a dispatcher.
@@ -84,7 +86,7 @@ func NewFiring(cfg Config) (*Firing, error) {
 	if cfg.Trace == nil {
 		cfg.Trace = func(string) {}
 	}
-	f := &Firing{cfg: cfg, js: js, roster: roster.New(js, cfg.Log), waiting: waiting.NewKinds(), lag: results.NewLagMeter(js)}
+	f := &Firing{cfg: cfg, js: js, roster: roster.New(js, cfg.Log), waiting: waiting.NewKinds(), lag: results.NewLagMeter(js), ready: make(chan struct{})}
 	f.peers = peer.New(cfg.Conn, js, cfg.HeardFor, f.roster.Reconnected)
 	f.letters = intake.NewDeadLetters(js, cfg.Stores.Fire.Now, cfg.Log, cfg.Registry)
 	f.announcer = announce.New(cfg.Stores.Announce, cfg.Conn, f.peers, cfg.Log)
@@ -105,11 +107,72 @@ func NewFiring(cfg Config) (*Firing, error) {
 func (f *Firing) release(ctx context.Context, runs []engine.Due) { f.firer.Release(ctx, runs) }
 
 // Watch updates the roster and the state of the connection to NATS. The other methods need both. Watch blocks until ctx ends and
-// the answers to all offers are processed.
+// the answers to all offers are processed. It is called once.
 func (f *Firing) Watch(ctx context.Context) error {
-	lifecycle.Together(ctx, f.watchRoster, f.keepLimits, f.malformedLoop, f.peers.Run, f.firer.Run)
+	signalling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var signals sync.WaitGroup
+	signals.Go(func() { f.signalLoop(signalling) })
+	lifecycle.Together(ctx, f.awaitRoster, f.watchRoster, f.keepLimits, f.malformedLoop, f.peers.Run, f.firer.Run)
 	f.sender.Wait()
+	stop()
+	signals.Wait()
 	return nil
+}
+
+// Ready returns a channel that is closed when Watch knows the live instances, or after two seconds without an answer of
+// NATS. Runs that are fired earlier find no instance and wait for an assigner.
+func (f *Firing) Ready() <-chan struct{} { return f.ready }
+
+const rosterWait = 2 * time.Second
+
+func (f *Firing) awaitRoster(ctx context.Context) {
+	defer close(f.ready)
+	timer := time.NewTimer(rosterWait)
+	defer timer.Stop()
+	select {
+	case <-f.roster.Known():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// waitingSubject carries the signal that a run waits in a process without an assigner. It has no body.
+const waitingSubject = wire.Prefix + "waiting"
+
+// tellPause is the time between two such signals of a process.
+const tellPause = 100 * time.Millisecond
+
+// signalLoop passes the signals that a run waits to the assigners of other processes. If a signal is lost, they find the run
+// within a second.
+func (f *Firing) signalLoop(ctx context.Context) {
+	for more := true; more; {
+		select {
+		case <-f.waiting.Elsewhere():
+		case <-ctx.Done():
+			select {
+			case <-f.waiting.Elsewhere():
+				more = false
+			default:
+				return
+			}
+		}
+		if err := f.cfg.Conn.Publish(waitingSubject, nil); err != nil {
+			f.cfg.Log.DebugContext(ctx, "cannot signal that a run waits, an assigner finds it within a second", "err", err)
+		}
+		lifecycle.Pause(ctx, tellPause)
+	}
+}
+
+// hearLoop passes the signals of other processes to the assigner of this one.
+func (f *Firing) hearLoop(ctx context.Context) {
+	sub, err := f.cfg.Conn.Subscribe(waitingSubject, func(*nats.Msg) { f.waiting.Heard() })
+	if err != nil {
+		f.cfg.Log.WarnContext(ctx, "cannot subscribe to signals of waiting runs, the assigner finds the runs within a second", "err", err)
+		return
+	}
+	<-ctx.Done()
+	_ = sub.Unsubscribe() // fails only if the connection is closed
 }
 
 func (f *Firing) watchRoster(ctx context.Context) {

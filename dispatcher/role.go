@@ -27,12 +27,13 @@ type Role struct {
 	reconciler *reconcile.Reconciler
 	upkeep     upkeep
 	guard      *roster.Guard
+	hear       func(context.Context)
 }
 
 // NewRole adds the work of the dispatcher role to a process that fires.
 func NewRole(f *Firing, stores RoleStores) *Role {
 	cfg := f.cfg
-	r := &Role{upkeep: upkeep{stores.Upkeep, cfg.Log}}
+	r := &Role{upkeep: upkeep{stores.Upkeep, cfg.Log}, hear: f.hearLoop}
 	r.guard = roster.NewGuard(roster.GuardConfig{Roster: f.roster, JetStream: f.js, Closed: cfg.Closed, Log: cfg.Log, Registry: cfg.Registry})
 	r.results = results.New(results.Config{
 		JetStream: f.js, Conn: cfg.Conn, Peers: f.peers, Roster: f.roster, Recorder: f.recorder, Letters: f.letters,
@@ -55,7 +56,7 @@ func NewRole(f *Firing, stores RoleStores) *Role {
 
 // Run does the work of the role while Firing.Watch runs. It blocks until ctx ends and the work in progress is done.
 func (r *Role) Run(ctx context.Context) error {
-	lifecycle.Together(ctx, r.results.Run, r.assigner.Run, r.judge.Run, r.reconciler.Run, r.guard.Run, r.upkeep.daysLoop, r.upkeep.vacuumLoop,
+	lifecycle.Together(ctx, r.hear, r.results.Run, r.assigner.Run, r.judge.Run, r.reconciler.Run, r.guard.Run, r.upkeep.daysLoop, r.upkeep.vacuumLoop,
 		r.upkeep.usageLoop, r.upkeep.countLoop)
 	return nil
 }

@@ -97,8 +97,8 @@
 //   - Run's context is cancelled: the executor takes no more attempts and hands back accepted ones that have not
 //     started. Running handlers get DrainTimeout to return. Then the executor cancels their contexts, and they end as
 //     drained. The executor sends the remaining results and logs. It waits up to SettleTimeout until the results are
-//     settled; meanwhile its heartbeats continue, and it repeats results as usual. Then it withdraws its heartbeat, and
-//     Run returns nil. Results that are not settled by then stay in the spool.
+//     settled; meanwhile its heartbeats continue, and it repeats results as usual. Then it withdraws its heartbeat,
+//     refuses the offers that were already on their way, and Run returns nil. Results that are not settled by then stay in the spool.
 //
 // # An instance that is unfit
 //

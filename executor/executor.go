@@ -204,7 +204,7 @@ func (e *Executor) newBoot(name string, s *spool, left []*pending) *boot {
 }
 
 // run shuts down in this order: take no more attempts; let handlers finish; send their results and logs; wait until the
-// results are settled; remove the heartbeat; disconnect. Heartbeats, answers and repeated results continue during the
+// results are settled; remove the heartbeat; refuse the last offers; disconnect. Heartbeats, answers and repeated results continue during the
 // wait, so that nothing is declared lost.
 func (b *boot) run(ctx context.Context) error {
 	// The helpers outlive ctx because draining needs them.
@@ -215,10 +215,11 @@ func (b *boot) run(ctx context.Context) error {
 	wg.Go(func() { b.drainer(helpers) })
 
 	beats, stopBeats := context.WithCancel(helpers)
-	var beating sync.WaitGroup
+	serving, stopServing := context.WithCancel(helpers)
+	var beating, answering sync.WaitGroup
 	if b.link.connect(ctx) {
 		beating.Go(func() { b.link.beat(beats) })
-		wg.Go(func() { b.link.serve(helpers) })
+		answering.Go(func() { b.link.serve(serving) })
 		<-ctx.Done()
 	}
 	err := b.shutdown(helpers)
@@ -227,6 +228,9 @@ func (b *boot) run(ctx context.Context) error {
 	if err == nil {
 		b.link.goodbye(helpers)
 	}
+	stopServing()
+	answering.Wait()
+	b.link.lastAnswers()
 	b.stop(ErrDrained)
 	stopHelpers()
 	b.link.close()

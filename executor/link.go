@@ -48,6 +48,7 @@ type link struct {
 	silent   atomic.Bool // another boot holds the name, and requests under it are meant for that boot
 
 	conn     atomic.Pointer[nats.Conn] // set by connect
+	subs     []*nats.Subscription      // set by connect
 	offers   chan *nats.Msg
 	controls chan *nats.Msg
 	taken    atomic.Int64 // messages received from offers
@@ -123,12 +124,15 @@ func (l *link) options() []nats.Option {
 // first heartbeat, and these offers must not be lost.
 func (l *link) subscribe(conn *nats.Conn) error {
 	group, instance := l.config.Group, l.engine.instance
-	if _, err := conn.ChanSubscribe(wire.TriggerSubject(group, instance), l.offers); err != nil {
+	offers, err := conn.ChanSubscribe(wire.TriggerSubject(group, instance), l.offers)
+	if err != nil {
 		return fmt.Errorf("subscribe to offers: %w", err)
 	}
-	if _, err := conn.ChanSubscribe(wire.ControlSubject(group, instance), l.controls); err != nil {
+	controls, err := conn.ChanSubscribe(wire.ControlSubject(group, instance), l.controls)
+	if err != nil {
 		return fmt.Errorf("subscribe to control requests: %w", err)
 	}
+	l.subs = []*nats.Subscription{offers, controls}
 	if err := conn.FlushTimeout(5 * time.Second); err != nil {
 		return fmt.Errorf("await the subscriptions: %w", err)
 	}
@@ -163,6 +167,32 @@ func (l *link) serve(ctx context.Context) {
 		}
 	})
 	wg.Wait()
+}
+
+// lastAnswers ends the subscriptions and answers the requests that have arrived. An offer without an answer would count as
+// possibly accepted, and its attempt would be declared lost. Later offers reach no one, which their sender learns at once. It
+// is called after serve has ended.
+func (l *link) lastAnswers() {
+	connected, _ := l.ready()
+	if !connected {
+		return
+	}
+	conn := l.connection()
+	for _, sub := range l.subs {
+		_ = sub.Drain() // fails only if the connection is closed
+	}
+	// Requests that the server sent before it ended the subscriptions arrive before its answer to the flush.
+	_ = conn.FlushTimeout(goodbyeTimeout)
+	for {
+		select {
+		case msg := <-l.offers:
+			l.takeOffers(msg, l.taken.Add(1))
+		case msg := <-l.controls:
+			l.takeControl(msg)
+		default:
+			return
+		}
+	}
 }
 
 // takeOffers handles one message of offers. Only one goroutine calls it.

@@ -14,10 +14,34 @@
 //
 // # Crash, delay, duplicate
 //
-// A scheduler that dies leaves planned runs behind. Another scheduler takes those that are two seconds past due,
+// A scheduler that is killed leaves planned runs behind. Another scheduler takes those that are two seconds past due,
 // which is inside the misfire tolerance. After a stall or a stopped process, a scheduler drains every slot since its
 // last tick, so that runs are late by the stall and never by a lap of the ring. While the ring is full, the pre-read
 // waits.
+//
+// # Orderly stop
+//
+// When its context ends, a scheduler does this:
+//
+//  1. It begins no more planning transactions, and completes the one in progress, because a committed transaction whose
+//     answer is lost leaves runs that are in no ring.
+//  2. It takes the entries that are due in more than keepFor out of its ring, and hands these runs back, the next ones first.
+//     HandBack clears rung_at and notifies the other schedulers in the same transaction. They claim the runs at once.
+//  3. It fires the entries that are left, until there are none, for keepFor and keepOver at most.
+//  4. It waits for the fires in progress, and hands back what is left, for example during an overload.
+//
+// No run is fired twice. An entry leaves the ring before its run is handed back, and an entry that has left the ring to be
+// fired is not handed back, unless its Fire has returned it. Besides, it does no harm if two rings hold a run, because Fire is
+// a compare-and-set: the first fire changes the run, and the second one changes nothing. Therefore HandBack may be repeated
+// after a lost answer, although another scheduler may have claimed the run meanwhile, and it does not have to compare whose
+// mark rung_at is. It compares the same values as Fire, so that an entry for an earlier state of a run changes nothing.
+//
+// No run is lost. HandBack changes only rung_at. A run without the mark is claimed by every pre-read, once a second and at
+// every notification; if it is later than the tolerance, its misfire policy decides about it. If the process is killed
+// before HandBack has committed, or if Postgres is unavailable, the runs keep their mark and are taken over like those of a
+// dead scheduler.
+//
+// No run is late if another scheduler is at work: it has keepFor between the notification and the first due instant.
 //
 // # Overload
 //

@@ -177,6 +177,26 @@ func (r *ring) takeReady(now, until time.Time, limit int) []engine.Due {
 	return out
 }
 
+// withdraw removes and returns the entries that are due after an instant, in no particular order.
+func (r *ring) withdraw(after time.Time) []engine.Due {
+	var out []engine.Due
+	keep := func(entries []engine.Due) []engine.Due {
+		return slices.DeleteFunc(entries, func(d engine.Due) bool {
+			if d.DueAt.After(after) {
+				out = append(out, d)
+				return true
+			}
+			return false
+		})
+	}
+	r.ready = keep(r.ready)
+	for i := range r.slots {
+		r.slots[i] = keep(r.slots[i])
+	}
+	r.size -= len(out)
+	return out
+}
+
 // allReady reports whether all entries of a slot are ready. This is usual for a second that has passed.
 func allReady(slot []engine.Due, now, until time.Time) bool {
 	for i := range slot {

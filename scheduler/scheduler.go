@@ -22,6 +22,9 @@ type Store interface {
 	// TendPauses takes back the planned runs of paused groups, and makes their jobs due for planning again after the
 	// pause. It returns true if more is left to do.
 	TendPauses(ctx context.Context, batch int) (more bool, err error)
+	// HandBack takes runs out of this scheduler's ring and wakes the other schedulers, which claim them with ClaimNear. Runs
+	// that are no longer as described are left alone.
+	HandBack(ctx context.Context, runs []engine.Due) error
 	Listen(ctx context.Context, wake func()) error
 	SyncClock(ctx context.Context) error
 	Now() time.Time // the database's clock
@@ -118,6 +121,7 @@ type Scheduler struct {
 	mu        sync.Mutex
 	ring      *ring     // guarded by mu
 	holdUntil time.Time // guarded by mu; when the ring's hold ends if no further batch is planned
+	firing    int       // guarded by mu; batches that were taken out of the ring and are not fired yet
 }
 
 // New returns a scheduler. It does nothing until Run is called.
@@ -134,13 +138,6 @@ func New(cfg Config) *Scheduler {
 
 // Wake triggers a pre-read at once.
 func (s *Scheduler) Wake() { lifecycle.Signal(s.wake) }
-
-// Run plans and fires until ctx ends, and returns after all Fires in progress have ended. It leaves the ring's
-// remaining runs to the other schedulers.
-func (s *Scheduler) Run(ctx context.Context) error {
-	lifecycle.Together(ctx, s.listen, s.planLoop, s.ringLoop, s.clockLoop, s.paceLoop)
-	return nil
-}
 
 // listen triggers a pre-read at each notification. While it is disconnected, the pre-read of every second replaces it.
 func (s *Scheduler) listen(ctx context.Context) {
@@ -166,8 +163,11 @@ func (s *Scheduler) clockLoop(ctx context.Context) {
 func (s *Scheduler) planLoop(ctx context.Context) {
 	const slowest = 5 * time.Second
 	backoff := time.Duration(0)
+	// If a step that has committed lost its answer, its runs would be in no ring.
+	work, cancel := outlasting(ctx, planEnd)
+	defer cancel()
 	for {
-		more, err := s.plan(ctx)
+		more, err := s.plan(ctx, work)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -201,10 +201,11 @@ func untilPreRead(now time.Time) time.Duration {
 }
 
 // plan runs one pre-read. It plans due jobs in batches until none are left or planRound is over, then claims near runs
-// that others planned, then takes over runs that dead schedulers left behind. more is true if jobs are left.
-func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
+// that others planned, then takes over runs that dead schedulers left behind. more is true if jobs are left. When ctx
+// ends, it begins no more transactions; work is the context of the current one.
+func (s *Scheduler) plan(ctx, work context.Context) (more bool, err error) {
 	for tend := true; tend && ctx.Err() == nil; {
-		if tend, err = s.cfg.Store.TendPauses(ctx, planBatch); err != nil {
+		if tend, err = s.cfg.Store.TendPauses(work, planBatch); err != nil {
 			return false, err
 		}
 	}
@@ -212,7 +213,7 @@ func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 		if !s.waitForRoom(ctx, planRoom) {
 			return false, nil
 		}
-		planned, err := s.cfg.Store.PlanDue(ctx, planBatch, s.crowded())
+		planned, err := s.cfg.Store.PlanDue(work, planBatch, s.crowded())
 		if err != nil {
 			return false, err
 		}
@@ -225,7 +226,7 @@ func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 		if !s.inTime(ctx, claimBatch) {
 			return more, nil
 		}
-		runs, stranded, err := s.cfg.Store.ClaimNear(ctx, claimBatch)
+		runs, stranded, err := s.cfg.Store.ClaimNear(work, claimBatch)
 		if err != nil {
 			return false, err
 		}
@@ -238,7 +239,7 @@ func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 		if !s.inTime(ctx, planRoom) {
 			return more, nil
 		}
-		planned, err := s.cfg.Store.PlanStranded(ctx, planBatch)
+		planned, err := s.cfg.Store.PlanStranded(work, planBatch)
 		if err != nil {
 			return false, err
 		}
@@ -359,17 +360,27 @@ func (s *Scheduler) ringLoop(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			s.add(batch) // it is handed back
+			s.fired()
 			return
 		case workers <- struct{}{}:
 		}
 		fires.Go(func() {
 			defer func() { <-workers }()
 			s.fire(ctx, batch)
+			s.fired()
 		})
 		if pace := time.Duration(s.pace.Load()); pace > 0 && !lifecycle.Pause(ctx, time.Duration(len(batch))*pace) {
 			return
 		}
 	}
+}
+
+// fired notes that the entries of a batch are fired or are in the ring again.
+func (s *Scheduler) fired() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.firing--
 }
 
 // paceLoop fires more slowly while results wait to be settled, and faster again afterwards.
@@ -406,7 +417,7 @@ func paced(pace, lag time.Duration, falling bool) time.Duration {
 	return pace * 3 / 4
 }
 
-// due takes the next batch out of the ring, or returns how long to wait.
+// due takes the next batch out of the ring, or returns how long to wait. The caller calls fired for a batch.
 func (s *Scheduler) due() ([]engine.Due, time.Duration) {
 	now := s.cfg.Store.Now()
 	s.mu.Lock()
@@ -420,6 +431,7 @@ func (s *Scheduler) due() ([]engine.Due, time.Duration) {
 		limit = rushBatch
 	}
 	if batch := s.ring.take(now, lead, limit); len(batch) > 0 {
+		s.firing++
 		return batch, 0
 	}
 	if s.ring.held() {

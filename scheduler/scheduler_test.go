@@ -28,6 +28,8 @@ type fakeStore struct {
 	due      []engine.Due // of schedules; PlanDue returns those due within the horizon
 	near     []engine.Due // planned by others; ClaimNear returns those due within the horizon
 	stranded []engine.Planned
+	back     []engine.Due  // handed back
+	shared   bool          // another scheduler works with this store
 	full     int           // how many more calls of PlanDue report a full batch
 	next     time.Time     // the due instant of the jobs left after such a batch; zero means that of the batch's last job
 	takes    time.Duration // how long PlanDue takes
@@ -76,7 +78,7 @@ func (f *fakeStore) within(list *[]engine.Due, limit int) []engine.Due {
 	return out
 }
 
-func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (engine.Planned, error) {
+func (f *fakeStore) PlanDue(ctx context.Context, batch int, near bool) (engine.Planned, error) {
 	f.mu.Lock()
 	takes := f.takes
 	f.mu.Unlock()
@@ -97,7 +99,25 @@ func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (engine.Pla
 		f.full--
 		p.Jobs, p.Next = batch, f.next
 	}
+	if err := ctx.Err(); err != nil { // it has committed, and the answer is lost
+		return engine.Planned{}, err
+	}
 	return p, nil
+}
+
+// HandBack records the runs. If another scheduler shares the store, it can claim them.
+func (f *fakeStore) HandBack(_ context.Context, runs []engine.Due) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.called("HandBack"); err != nil {
+		return err
+	}
+	f.back = append(f.back, runs...)
+	if f.shared {
+		f.near = append(f.near, runs...)
+		f.wake()
+	}
+	return nil
 }
 
 func (f *fakeStore) TendPauses(context.Context, int) (bool, error) { return false, nil }

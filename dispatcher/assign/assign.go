@@ -64,6 +64,8 @@ func New(cfg Config) *Assigner {
 
 // Run assigns waiting runs until ctx ends: at once when a run begins to wait or an instance has more room, and every second.
 func (a *Assigner) Run(ctx context.Context) {
+	a.Waiting.Assign(true)
+	defer a.Waiting.Assign(false)
 	lifecycle.Together(ctx, a.assignLoop, a.countLoop)
 }
 
@@ -120,8 +122,14 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 // instance already runs their job. The additional runs can then use the free slots.
 const extra = 100
 
-// assign binds and offers waiting runs of one kind while slots are free. more reports whether another call may bind more runs.
+// assignTimeout bounds the work on one kind.
+const assignTimeout = 10 * time.Second
+
+// assign binds and offers waiting runs of one kind while slots are free. more reports whether another call may bind more runs. It
+// completes its work when ctx ends, because runs that are bound and not offered would wait for a reconciler.
 func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), assignTimeout)
+	defer cancel()
 	r := a.Firer.NewRouting()
 	r.Waited()
 	candidates := r.Candidates(k.Group, k.Target)

@@ -39,6 +39,9 @@ type Roster struct {
 	wake chan struct{} // capacity 1: an instance joined or has more room
 	redo chan struct{} // capacity 1: restart the watch
 	news chan struct{} // capacity 1: a group has its first instance
+	once sync.Once     // guards the closing of known
+
+	known chan struct{} // closed when a watch has received all values for the first time
 
 	astray chan struct{} // capacity 1: strays has a key
 
@@ -89,7 +92,7 @@ type instance struct {
 func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 	return &Roster{
 		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1),
-		news: make(chan struct{}, 1), instances: make(map[key]*instance),
+		news: make(chan struct{}, 1), known: make(chan struct{}), instances: make(map[key]*instance),
 		voices: make(map[key]*voices),
 		strays: make(map[key]uint64), astray: make(chan struct{}, 1),
 		population: population{groups: make(map[string]map[string]*resident)},
@@ -99,6 +102,9 @@ func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 
 // Room returns a channel that signals that an instance joined or has more room than before.
 func (r *Roster) Room() <-chan struct{} { return r.wake }
+
+// Known returns a channel that is closed when the roster has received the heartbeats of all instances for the first time.
+func (r *Roster) Known() <-chan struct{} { return r.known }
 
 // Malformed returns a channel of values that are not heartbeats, at most one per key in ten minutes. If the receiver is
 // too slow, values are dropped.

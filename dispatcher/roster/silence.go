@@ -142,6 +142,7 @@ func (r *Roster) complete(seq uint64) {
 	}
 	r.since = time.Now()
 	r.population.complete(r.since)
+	r.once.Do(func() { close(r.known) })
 	r.seq = max(seq, r.initial)
 	r.heardUpTo = r.seq
 }

@@ -70,7 +70,7 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 	if err != nil {
 		return nil, err
 	}
-	p.add("roster and offers", d.Watch)
+	p.group.Add(lifecycle.Component{Name: "roster and offers", Run: d.Watch, Ready: d.Ready()})
 	return d, nil
 }
 

@@ -31,6 +31,7 @@ import (
 const (
 	latest     = 5 * time.Second         // from the due instant of a run to its start, while a scheduler lives
 	lostWithin = 15 * time.Second        // from the death of an instance to the verdict about its attempts
+	replaced   = 250 * time.Millisecond  // from the due instant of a run to its start, while processes are stopped in order and started again
 	soon       = 4500 * time.Millisecond // between two attempts with a backoff of 1 s; River's own scheduler polls every 5 s
 )
 
@@ -142,6 +143,67 @@ func TestPromiseSchedulerFrozen(t *testing.T) {
 		worst = max(worst, late)
 	}
 	judge(t, pulse, "the latest fire", worst, latest)
+}
+
+// Each process of a fleet with two of each role is stopped in order and started again, one after the other, under load. No run starts more
+// than 250 ms late.
+func TestPromiseRollingRestart(t *testing.T) {
+	c := newCluster(t)
+	pulse := promise(t, c)
+	f := newPairs(c)
+	everySecond := func(s *domain.JobSpec) {
+		s.Schedule, s.Misfire = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}, domain.MisfireFireAll
+	}
+	parallel := func(s *domain.JobSpec) { s.Block = domain.BlockParallel }
+	child := c.job("child", parallel)
+	var jobs, triggered []domain.Job
+	for i := range 30 {
+		edits := []func(*domain.JobSpec){everySecond}
+		if i%2 == 0 { // the others are serial
+			edits = append(edits, parallel)
+		}
+		switch i % 5 {
+		case 1:
+			edits = append(edits, func(s *domain.JobSpec) { s.Schedule.Jitter = domain.Duration(900 * time.Millisecond) })
+		case 2:
+			edits = append(edits, handler("sleep", "300ms"))
+		case 3:
+			edits = append(edits, func(s *domain.JobSpec) { s.Children = []domain.Child{{JobID: child.ID, On: domain.OnSuccess}} })
+		}
+		jobs = append(jobs, c.job(fmt.Sprintf("tick-%02d", i), edits...))
+	}
+	c.job("retried", everySecond, parallel, handler("http", `{"url": "http://127.0.0.1:`+rig.FreePort(t)+`/"}`), retries(1))
+	for i := range 3 {
+		triggered = append(triggered, c.job(fmt.Sprintf("called-%d", i), parallel))
+	}
+	from := c.now()
+	rounds := 1
+	if os.Getenv("BELFRY_TEST_LONG") != "" {
+		rounds = 4
+	}
+	calls := f.underTriggers(triggered, func() {
+		for range rounds {
+			f.restart()
+		}
+	})
+	until := c.now()
+	settles(t, c.db, until, patience)
+	for _, line := range f.log {
+		t.Log(line)
+	}
+	if stall := pulse.Worst(); stall > time.Second {
+		t.Skipf("NOT COVERED: lateness during a rolling restart, because the machine stalled for %v, and offers and heartbeats expired", stall)
+	}
+	for _, job := range jobs {
+		firesExactly(t, c.db, job, until, eachSucceeds)
+	}
+	if calls < 50 {
+		t.Errorf("only %d runs were triggered", calls)
+	}
+	worst := f.report(t, "starts", pulse, f.lateness(from, until))
+	next := f.report(t, "retries and children", pulse, f.followUps(from, until))
+	judge(t, pulse, "the latest start", worst, replaced)
+	judge(t, pulse, "the latest retry or child", next, soon)
 }
 
 // One executor is killed during a run, and another one is frozen at the same moment. The runs of both are declared lost within 15 s,

@@ -49,6 +49,8 @@ func (w *World) check() {
 		e.calm(500 * time.Millisecond)
 	case w.plan.stalls:
 		e.calm(stallMax + 300*time.Millisecond)
+	case w.plan.rolling:
+		e.calm(rollingLatest)
 	}
 }
 
@@ -522,8 +524,9 @@ func (e *evidence) calm(latest time.Duration) {
 		}
 	}
 	for _, r := range e.runs {
-		// With the route busyover, a run may wait long for an idle instance.
-		waits := e.version(r.JobID, r.JobVersion).Route == domain.RouteBusyover
+		// With the route busyover, a run may wait long for an idle instance. A shard that only one instance may run waits for it.
+		def := e.version(r.JobID, r.JobVersion)
+		waits := def.Route == domain.RouteBusyover || e.plan.rolling && def.Route == domain.RouteBroadcast && def.Shards == 0
 		late := r.LatenessMS != nil && *r.LatenessMS > latest.Milliseconds() && r.DueAt.After(e.began.Add(startUp)) && !waits
 		if r.Reason == domain.ReasonLost || (late && r.Attempt == 1) {
 			e.failRun(r.ID, "there were no faults, but it is %s/%s, %d ms late", r.State, r.Reason, *r.LatenessMS)

@@ -6,6 +6,8 @@
 // # What a seed decides
 //
 // A seed decides the jobs, the acts of the user (edits, disables, triggers, kills) and the faults. The faults are:
+//   - a process is stopped in order and started again; in some worlds this happens to all processes in turn and nothing else does,
+//     and no run may be late;
 //   - a process crashes at a given time, at a named point or at a message;
 //   - a process freezes, or its link is cut;
 //   - NATS restarts, with or without its storage;

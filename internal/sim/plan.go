@@ -13,6 +13,7 @@ import (
 type plan struct {
 	calm     bool // nothing breaks
 	stalls   bool // nothing breaks, but schedulers stall for a second or two
+	rolling  bool // nothing breaks, but each process is stopped in order and started again, one after the other
 	crowded  bool // instances have one slot, and processes freeze when they have received the answer to an offer
 	freezes  bool // in addition to other faults, processes that hold attempts freeze for longer than a heartbeat is valid
 	narrow   bool // dispatchers hold one message of results of each group, so that others go to the overflow
@@ -43,13 +44,13 @@ type step struct {
 func newPlan(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := plan{
-		calm: seed%10 == 0, stalls: seed%10 == 5, crowded: seed%10 == 3, freezes: seed%5 == 2, narrow: seed%4 == 1, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
+		calm: seed%10 == 0, stalls: seed%10 == 5, rolling: seed%20 == 8, crowded: seed%10 == 3, freezes: seed%5 == 2, narrow: seed%4 == 1, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
 		nodes: []nodePlan{
 			{"s1", schedulerRole, ""}, {"s2", schedulerRole, ""}, {"d1", dispatcherRole, ""}, {"d2", dispatcherRole, ""},
 			{"e1", executorRole, "g"}, {"e2", executorRole, "g"}, {"e3", executorRole, "h"},
 		},
 	}
-	if p.calm || p.stalls {
+	if p.calm || p.stalls || p.rolling {
 		p.capacity = 16
 	}
 	n := 6 + rng.IntN(5)
@@ -72,6 +73,8 @@ func newPlan(seed uint64) plan {
 			p.steps = append(p.steps, crowdStep(rng, i))
 		}
 	case p.calm:
+	case p.rolling:
+		p.steps = append(p.steps, rollingStep(rng))
 	case p.stalls:
 		for i := range stalls {
 			p.steps = append(p.steps, stallStep(rng, i))
@@ -204,6 +207,26 @@ func stallStep(rng *rand.Rand, i int) step {
 		at: 6*time.Second + time.Duration(i)*4*time.Second + time.Duration(rng.Int64N(int64(2*time.Second))),
 		do: func(w *World) { w.nemesis.freeze(name, lasts) },
 	}
+}
+
+// rollingLatest is how late a run may be in a world of orderly restarts.
+const rollingLatest = 250 * time.Millisecond
+
+// rollingStep returns the orderly restarts of all processes that have a substitute, again and again.
+func rollingStep(rng *rand.Rand) step {
+	names := []string{"s1", "d1", "e1", "s2", "d2", "e2"}
+	const restarts = 24
+	var down, rest []time.Duration
+	for range restarts {
+		down = append(down, time.Duration(rng.Int64N(int64(time.Second))))
+		rest = append(rest, 100*time.Millisecond+time.Duration(rng.Int64N(int64(900*time.Millisecond))))
+	}
+	return step{at: 5 * time.Second, do: func(w *World) {
+		for i := range restarts {
+			w.nemesis.restart(names[i%len(names)], down[i])
+			time.Sleep(rest[i])
+		}
+	}}
 }
 
 // crowdStep freezes a process that has just received the answer to an offer, until other processes have asked about the offer.

@@ -129,6 +129,11 @@ var bugs = []bug{
 		why:    "runs that a dead scheduler planned stay pending", seeds: 1000,
 	},
 	{
+		name: "a stopped scheduler keeps its runs", seam: "hand-back",
+		change: statement("return\n$"),
+		why:    "after an orderly stop, fires are late until another scheduler takes them over", seeds: 200,
+	},
+	{
 		name: "a reconciler asks no instance", seam: "ask-silent",
 		change: statement("return nil\n$"),
 		why:    "a run whose offer or answer was lost stays queued", seeds: 500,

@@ -324,6 +324,10 @@ func (p *process) runRole(ctx context.Context) {
 		})
 	}
 	run(&watch, watching, d.Watch)
+	select {
+	case <-d.Ready():
+	case <-ctx.Done():
+	}
 	for _, part := range parts {
 		run(&work, ctx, part)
 	}
@@ -410,8 +414,9 @@ func (p *process) runExecutor(ctx context.Context) {
 	}
 	e.HandleFunc(handlerName, p.handle)
 	e.RegisterScripts(scripts{p}, scriptLanguage)
-	// After a freeze, the drain may end before the handlers do, which Run reports.
-	if err := e.Run(ctx); err != nil && !p.isDead() && !p.wasFrozen.Load() {
+	// After a freeze, the drain may end before the handlers do, which Run reports. It also does if a handler ignores the end of
+	// its context.
+	if err := e.Run(ctx); err != nil && !p.isDead() && !p.wasFrozen.Load() && !p.w.plan.rolling {
 		p.w.fail("%s: %v", p.title, err)
 	}
 }

@@ -104,6 +104,11 @@ func (s *faultyStore) ClaimNear(ctx context.Context, batch int) ([]engine.Due, i
 	return call2(ctx, s, "ClaimNear", func() ([]engine.Due, int, error) { return s.Store.ClaimNear(ctx, batch) })
 }
 
+func (s *faultyStore) HandBack(ctx context.Context, runs []engine.Due) error {
+	_, err := call(ctx, s, "HandBack", func() (int, error) { return 0, s.Store.HandBack(ctx, runs) })
+	return err
+}
+
 func (s *faultyStore) TendPauses(ctx context.Context, batch int) (bool, error) {
 	return call(ctx, s, "TendPauses", func() (bool, error) { return s.Store.TendPauses(ctx, batch) })
 }

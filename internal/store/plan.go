@@ -374,6 +374,25 @@ func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []engine.Due, st
 	return runs, len(late), nil
 }
 
+// HandBack takes runs out of the ring of a scheduler that stops, and wakes the other schedulers, which claim them. Runs
+// that are no longer as the ring knows them are left alone.
+func (s *Store) HandBack(ctx context.Context, runs []engine.Due) error {
+	p := sqlcgen.HandBackParams{Ids: make([]domain.RunID, len(runs))}
+	for i, d := range runs {
+		p.Ids[i] = d.RunID
+		p.DueAts = append(p.DueAts, d.DueAt)
+		p.Versions = append(p.Versions, int32(d.JobVersion))
+		p.Attempts = append(p.Attempts, int32(d.Attempt))
+	}
+	return s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		n, err := q.HandBack(ctx, p)
+		if err != nil || n == 0 {
+			return err
+		}
+		return notify(ctx, tx)
+	})
+}
+
 func claimed(r sqlcgen.ClaimNearRow) engine.Due {
 	return engine.Due{
 		RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Attempt: int(r.Attempt),

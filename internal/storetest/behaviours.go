@@ -1,12 +1,14 @@
 package storetest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
@@ -18,6 +20,7 @@ var behaviours = []struct {
 	{"MissedFiresFollowThePolicy", missedFires},
 	{"StrandedFiresFollowThePolicy", strandedFires},
 	{"ClaimTakesRunsThatOthersPlanned", claimNear},
+	{"RunsThatAreHandedBackAreClaimed", handBack},
 	{"AdmitComparesTheRunWithTheRing", admitCompares},
 	{"AdmitLeavesLateRunsToTheMisfirePolicy", admitTooLate},
 	{"ARunWithoutAnInstanceWaits", waitAndAssign},
@@ -231,4 +234,38 @@ func claimNear(t *testing.T, s *suite) {
 	equal(t, "taken over, two at a time", len(runs), 2)
 	equal(t, "stranded", stranded, 2)
 	equal(t, "the rest", len(s.claim()), 1)
+}
+
+func handBack(t *testing.T, s *suite) {
+	s.job("a", everySecond, parallel)
+	planned := s.plan().Runs
+	if len(planned) < 5 {
+		t.Fatalf("%d runs were planned", len(planned))
+	}
+	last := planned[2:5] // due within the horizon, and so late that they are not stranded before the end of the test
+	claimed := func() []engine.Due {
+		return slices.DeleteFunc(s.claim(), func(d engine.Due) bool { return !slices.Contains(ids(last), d.RunID) })
+	}
+	equal(t, "claimed while they are in a ring", len(claimed()), 0)
+
+	// An entry that does not describe the run changes nothing, and neither does that of a run that was fired.
+	for _, change := range []func(*engine.Due){
+		func(d *engine.Due) { d.Attempt++ },
+		func(d *engine.Due) { d.JobVersion++ },
+		func(d *engine.Due) { d.DueAt = d.DueAt.Add(time.Second) },
+		func(d *engine.Due) { d.RunID = domain.NewRunID(s.now()) },
+	} {
+		d := last[0]
+		change(&d)
+		s.must(s.Scheduler.HandBack(t.Context(), []engine.Due{d}))
+	}
+	s.one(s.admit(last[:1], "i1").Bound)
+	s.must(s.Scheduler.HandBack(t.Context(), last[:1]))
+	equal(t, "claimed after entries without effect", len(claimed()), 0)
+
+	s.must(s.Scheduler.HandBack(t.Context(), last[1:]))
+	s.must(s.Scheduler.HandBack(t.Context(), last[1:])) // as after a lost answer
+	s.must(s.Scheduler.HandBack(t.Context(), nil))
+	equal(t, "claimed", fmt.Sprint(claimed()), fmt.Sprint(last[1:]))
+	equal(t, "claimed again", len(claimed()), 0)
 }

@@ -150,6 +150,21 @@ func (s *Store) ClaimNear(_ context.Context, batch int) (runs []engine.Due, stra
 	return runs, stranded, nil
 }
 
+// HandBack takes runs out of the ring of a scheduler that stops.
+func (s *Store) HandBack(_ context.Context, runs []engine.Due) error {
+	db := s.db
+	db.tx(func() {
+		for _, d := range runs {
+			r := db.live[d.RunID]
+			if r != nil && r.DueAt.Equal(d.DueAt) && r.JobVersion == d.JobVersion && r.Attempt == d.Attempt &&
+				(r.State == domain.Pending || r.State == domain.Retrying) && r.Replanned && !r.Held {
+				r.RungAt, db.notified = time.Time{}, true
+			}
+		}
+	})
+	return nil
+}
+
 // inTolerance reports false for scheduled runs that are too late and were never admitted: the misfire policy decides about
 // them.
 func (db *DB) inTolerance(r *Run, now time.Time) bool {

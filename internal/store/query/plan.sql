@@ -99,6 +99,20 @@ UPDATE runs_live SET rung_at = clock_timestamp()
      ORDER BY c.due_at LIMIT @batch FOR UPDATE SKIP LOCKED))
 RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id;
 
+-- name: HandBack :execrows
+-- Takes runs out of the ring of a scheduler that stops. The query compares what AdmitRuns compares, so that a ring entry
+-- for an earlier state of a run changes nothing.
+UPDATE runs_live SET rung_at = NULL
+ WHERE id = ANY(ARRAY(
+    SELECT r.id FROM runs_live r
+      JOIN (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
+                   unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt) w
+        ON r.id = w.id
+     WHERE r.id = ANY(@ids::uuid[])
+       AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+            AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.rung_at IS NOT NULL) IS TRUE
+     ORDER BY r.id FOR UPDATE OF r));
+
 -- name: Definitions :many
 SELECT v.job_id, v.version, v.spec, v.created_at, v.valid_from
   FROM job_versions v

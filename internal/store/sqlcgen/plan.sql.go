@@ -247,6 +247,41 @@ func (q *Queries) DropStranded(ctx context.Context, ids []domain.RunID) error {
 	return err
 }
 
+const handBack = `-- name: HandBack :execrows
+UPDATE runs_live SET rung_at = NULL
+ WHERE id = ANY(ARRAY(
+    SELECT r.id FROM runs_live r
+      JOIN (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
+                   unnest($3::int[]) AS version, unnest($4::int[]) AS attempt) w
+        ON r.id = w.id
+     WHERE r.id = ANY($1::uuid[])
+       AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+            AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.rung_at IS NOT NULL) IS TRUE
+     ORDER BY r.id FOR UPDATE OF r))
+`
+
+type HandBackParams struct {
+	Ids      []domain.RunID
+	DueAts   []time.Time
+	Versions []int32
+	Attempts []int32
+}
+
+// Takes runs out of the ring of a scheduler that stops. The query compares what AdmitRuns compares, so that a ring entry
+// for an earlier state of a run changes nothing.
+func (q *Queries) HandBack(ctx context.Context, arg HandBackParams) (int64, error) {
+	result, err := q.db.Exec(ctx, handBack,
+		arg.Ids,
+		arg.DueAts,
+		arg.Versions,
+		arg.Attempts,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const insertMissed = `-- name: InsertMissed :exec
 INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why, why_note)
 SELECT unnest($1::bigint[]), NULLIF(unnest($2::text[]), ''), unnest($3::timestamptz[]), unnest($4::timestamptz[]),
