@@ -268,7 +268,7 @@ func (a *API) allJobs(ctx context.Context, f view.JobFilter) (all []domain.Job, 
 			return all, nil
 		}
 		if len(all) > maxExported {
-			return nil, problem.Invalid("group", fmt.Sprintf("there are more than %d jobs; take one group at a time", maxExported))
+			return nil, problem.Invalid("group", fmt.Sprintf("there are more than %d jobs; export one group at a time", maxExported))
 		}
 		f.After = next
 	}
