@@ -36,7 +36,7 @@ func TestTokensDoNotChangeUsers(t *testing.T) {
 		{"GET", "/auth/sessions", ""},
 		{"DELETE", "/auth/sessions/1", ""},
 	} {
-		if a := w.do(token, try[0], "/api/v1"+try[1], try[2]); a.status != 403 || !strings.Contains(a.body, "log-in") {
+		if a := w.do(token, try[0], "/api/v1"+try[1], try[2]); a.status != 403 || !strings.Contains(a.body, "needs a session") {
 			t.Errorf("%v: %d %s", try, a.status, a.body)
 		}
 	}
