@@ -139,7 +139,7 @@ func operationID(method, path string) string {
 	return strings.ToLower(method) + "-" + strings.Join(words, "-")
 }
 
-// requireRights refuses callers below the operation's role, and API tokens if it needs a log-in, before any part of the
+// requireRights refuses callers below the operation's role, and API tokens if it needs a session, before any part of the
 // request is read.
 func requireRights(o Operation) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
