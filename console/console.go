@@ -79,7 +79,7 @@ func validate(c Config) error {
 	return errors.Join(faults...)
 }
 
-// Handler returns what the server serves.
+// Handler returns the server's HTTP handler: the API and the web console.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // split sends GET and HEAD requests for paths outside the API to the web console, and all other requests to the API. The

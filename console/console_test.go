@@ -75,7 +75,7 @@ func TestRunStopsInOrder(t *testing.T) {
 	address, stop := start(t, func() { close(underWay); <-goOn })
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	// An open request gets its answer although the server is stopping.
+	// A request that is in progress when the server stops still gets its answer.
 	status := make(chan int, 1)
 	go func() {
 		resp, err := client.Get("http://" + address + "/readyz")

@@ -1,4 +1,4 @@
-// Each rule of the prose check finds what it is for, and leaves plain sentences alone.
+// Each rule of the prose check finds its own examples, and finds nothing in plain sentences.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lint } from "./lint.mjs";

@@ -9,9 +9,9 @@
 //
 // # Bodies
 //
-// Package strict decodes bodies. huma reads parameters, routes, and makes the contract. Every error leaves as a
-// problem.Problem. Locations of errors are plain paths: a field of the body ("schedule.expr"), a parameter ("limit"), a
-// header ("If-Match"); "body" is the whole body.
+// Package strict decodes bodies. huma routes requests, reads parameters and generates the contract. Every error answer is a
+// problem.Problem. Locations of errors are plain paths: a field of the body ("schedule.expr"), a parameter ("limit"), a header
+// ("If-Match"); "body" is the whole body.
 //
 // # Changes
 //
@@ -84,7 +84,7 @@ type Fleet interface {
 	groups.Fleet
 }
 
-// Config is the stores and settings of the API. Fields without a default must be set.
+// Config holds the stores and settings of the API. Fields without a default must be set.
 type Config struct {
 	Jobs      Jobs
 	Calendars calendars.Store
@@ -113,9 +113,9 @@ type Config struct {
 	Log        *slog.Logger
 	Zone       *time.Location // of schedules that name none; nil: UTC
 	Version    string         // of Belfry, in the contract
-	// SecureCookies marks session cookies as Secure on connections without TLS too. It is for a console behind a TLS proxy.
+	// SecureCookies marks session cookies as Secure even if the connection has no TLS. Set it for a console behind a TLS proxy.
 	SecureCookies bool
-	// OIDC is an identity provider through which users may log in; nil: none.
+	// OIDC is the identity provider through which users can log in. If it is nil, there is none.
 	OIDC *auth.Provider
 	// StreamCheck is the time between two checks of the rights of a stream's caller; 0: 3 s.
 	StreamCheck time.Duration
@@ -132,7 +132,7 @@ type API struct {
 	metrics *metrics
 }
 
-// Prefix begins the path of every operation.
+// Prefix is the prefix of the path of every operation.
 const Prefix = rest.Prefix
 
 // open lists the only paths that need no credentials: the probes for load balancers, and the log-in.

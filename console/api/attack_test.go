@@ -50,7 +50,7 @@ func refused(t *testing.T, what string, a answer) {
 	}
 }
 
-// unhurt checks that the server logged no error and no panic, and that the resources still exist.
+// unhurt checks that the server logged neither an error nor a panic, and that the resources still exist.
 func (c *cast) unhurt(t *testing.T) {
 	t.Helper()
 	for line := range strings.Lines(c.log.String()) {
@@ -214,7 +214,7 @@ func TestHostileBodies(t *testing.T) {
 	c.unhurt(t)
 }
 
-// YAML files that would grow when they are parsed are refused.
+// YAML files whose aliases would expand to a huge document are refused.
 func TestYAMLBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: megabytes of YAML; -short leaves it out")

@@ -76,7 +76,7 @@ func TestChannelsOfGroups(t *testing.T) {
 		t.Errorf("afterwards the jobs are %s", got.body)
 	}
 
-	// A channel that an admin has added stays through an operator's edits, but not into another group.
+	// A channel that an admin has added stays when an operator edits the job, but not when the job moves to another group.
 	w.must(200, "PATCH", job, `{"alert":{"channels":["of-a","hidden"]}}`)
 	for _, try := range []struct {
 		method, body string

@@ -34,8 +34,8 @@ func (a *API) humaConfig() huma.Config {
 	c.RejectUnknownQueryParameters = true
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token":   {Type: "http", Scheme: "bearer", Description: "An API token, or the token of a log-in"},
-		"session": {Type: "apiKey", In: "cookie", Name: auth.CookieName, Description: "Set by the log-in"},
+		"token":   {Type: "http", Scheme: "bearer", Description: "An API token, or the token of a session"},
+		"session": {Type: "apiKey", In: "cookie", Name: auth.CookieName, Description: "The cookie that POST /auth/login sets"},
 	}
 	return c
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A leaked API token of an admin must not give its finder the account of a person, or an account that outlives the token.
+// With a leaked API token of an admin, an attacker must not get a user's account, or an account that remains after the token is
+// deleted.
 func TestTokensDoNotChangeUsers(t *testing.T) {
 	w := newWorld(t)
 	w.user("ann", "viewer", "")
@@ -35,7 +36,7 @@ func TestTokensDoNotChangeUsers(t *testing.T) {
 		{"GET", "/auth/sessions", ""},
 		{"DELETE", "/auth/sessions/1", ""},
 	} {
-		if a := w.do(token, try[0], "/api/v1"+try[1], try[2]); a.status != 403 || !strings.Contains(a.body, "log-in") {
+		if a := w.do(token, try[0], "/api/v1"+try[1], try[2]); a.status != 403 || !strings.Contains(a.body, "needs a session") {
 			t.Errorf("%v: %d %s", try, a.status, a.body)
 		}
 	}
@@ -51,7 +52,7 @@ func TestTokensDoNotChangeUsers(t *testing.T) {
 	w.logIn("eve", adminPassword)
 }
 
-// A token that was made with another one ends with it.
+// A token that was created with another token is deleted together with it.
 func TestTokenEndsWithItsToken(t *testing.T) {
 	w := newWorld(t)
 	first := w.must(201, "POST", "/api/v1/tokens", `{"name":"first"}`)
@@ -72,7 +73,7 @@ func TestTokenEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// Groups do not confine an admin, so neither a token nor a user has both.
+// Groups do not restrict an admin, so a token or user with the role admin has no groups.
 func TestAdminsHaveNoGroups(t *testing.T) {
 	w := newWorld(t)
 	refused := func(method, path, body string) {
@@ -139,7 +140,7 @@ func TestKeysNeedRights(t *testing.T) {
 			t.Errorf("%s: %d, and %d keys are stored: %s", try.path, a.status, stored(), a.body)
 		}
 	}
-	// A key that is not valid is no reason to tell more.
+	// An invalid key does not change the answer to a refused request.
 	if a := w.do(viewer, "POST", job+"/trigger", "", "Idempotency-Key", strings.Repeat("k", 300)); a.status != 403 {
 		t.Errorf("a bad key and no rights: %d", a.status)
 	}
@@ -177,7 +178,7 @@ func TestKeysNeedRights(t *testing.T) {
 	refused("expired", 401)
 }
 
-// A key belongs to one API token, or to the user of a log-in.
+// An idempotency key belongs to one API token, or to the user of a session.
 func TestOwnersOfKeys(t *testing.T) {
 	w := newWorld(t)
 	job := w.job(simpleJob)

@@ -51,7 +51,7 @@ jobs:
 	}
 }
 
-// A run beyond the limit is refused with 429, and the same Idempotency-Key works when there is room.
+// A run beyond the limit is refused with 429. Below the limit, the same Idempotency-Key works again.
 func TestRunsBeyondALimit(t *testing.T) {
 	w := newWorld(t)
 	w.limit(`{"max_live_runs":1}`)
@@ -85,7 +85,7 @@ func TestGroupUsage(t *testing.T) {
 			t.Errorf("%s is %v, not %v", path, got, want)
 		}
 	}
-	// A lowered limit stops nothing, and the usage shows it.
+	// If a limit is lowered below the usage, nothing stops, and the usage is shown as it is.
 	w.limit(`{"max_fires_per_minute":30}`)
 	if a := usage(); fmt.Sprint(a.field("fires_per_minute")) != "map[limit:30 used:60]" {
 		t.Errorf("beyond the limit: %s", a.body)

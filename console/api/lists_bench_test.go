@@ -126,7 +126,7 @@ func (w *listWorld) fill(runs int) {
 	w.exec(`VACUUM ANALYZE`)
 }
 
-// lists are the pages of lists by name. ask replaces %d, %g, %j and %c with another number each time.
+// lists maps names to the list pages to measure. For each request, ask replaces %d, %g, %j and %c with a new number.
 var lists = map[string]struct {
 	path   string
 	viewer bool
@@ -191,8 +191,8 @@ func percentilesOf(took []time.Duration) percentiles {
 	return percentiles{ms(took[len(took)/2]), ms(took[len(took)*95/100])}
 }
 
-// compare measures a page on two worlds in three rounds, and returns the medians of the rounds. It alternates between the
-// worlds, so that other load on the machine affects both.
+// compare measures a page on two databases in three rounds, and returns the medians of the rounds. It alternates between the
+// databases, so that other load on the machine affects both.
 func compare(name string, worlds [2]*listWorld) (out [2]percentiles) {
 	const rounds, times = 3, 60
 	var got [2][]percentiles

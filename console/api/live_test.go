@@ -176,7 +176,7 @@ func TestOverviewStream(t *testing.T) {
 	}
 }
 
-// A stream ends when its caller loses the rights, in whatever way, of a log-in and of an API token.
+// A stream ends when its caller loses its rights. The test covers each way to lose them, for sessions and for API tokens.
 func TestStreamsEndWithRights(t *testing.T) {
 	w := newWorld(t)
 	base := w.served()
@@ -198,7 +198,8 @@ func TestStreamsEndWithRights(t *testing.T) {
 		return all
 	}
 	n := 0
-	// add opens the streams of a new user's log-in, and those of a token of another new user. tokens: the ending is one of tokens too.
+	// add opens streams with a session of a new user. If tokens is true, end also affects API tokens, and add opens streams
+	// with a token of another new user.
 	add := func(name, role string, tokens bool, end func(user string)) {
 		for _, kind := range []string{"log-in", "token"} {
 			if kind == "token" && !tokens {
@@ -229,7 +230,7 @@ func TestStreamsEndWithRights(t *testing.T) {
 	add("password to be changed", "operator", false, patch(`{"must_change_password":true}`))
 	add("logged out by an admin", "operator", false, func(user string) { w.must(204, "POST", "/api/v1/users/"+user+"/logout", "") })
 	add("expired", "viewer", false, ofUser(`UPDATE sessions SET expires_at = now()`))
-	// The endings of one token, and of one log-in by its user.
+	// These cases end a single token, or a single session of its own user.
 	for name, end := range map[string]func(id any){
 		"token deleted":  func(id any) { w.must(204, "DELETE", fmt.Sprintf("/api/v1/tokens/%v", id), "") },
 		"token expired":  func(id any) { w.exec(`UPDATE api_tokens SET expires_at = now() WHERE id::text = $1`, fmt.Sprint(id)) },

@@ -217,7 +217,7 @@ func TestLogStreamsEnd(t *testing.T) {
 	eventually(t, "the end of all streams", func() bool { return streams() == "0" })
 }
 
-// endless adds a line to the log at each write, so that only the loss of rights ends the answer.
+// endless adds a line to the log at each write, so that the answer ends only when the reader loses its rights.
 type endless struct {
 	http.ResponseWriter
 	more func()

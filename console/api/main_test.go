@@ -293,7 +293,7 @@ func (w *world) exec(sql string, args ...any) {
 	}
 }
 
-// patience bounds each wait. It asserts nothing, because a busy machine may be slow.
+// patience bounds each wait. It is long, because a busy machine is slow, and is no assertion about speed.
 const patience = 5 * time.Minute
 
 // eventually polls until ok.

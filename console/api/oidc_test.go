@@ -298,7 +298,8 @@ func tryOIDCClaims(t *testing.T, o *oidcWorld) {
 			t.Errorf("the caller is %s, want %s", got, want)
 		}
 	}
-	// The highest role counts, and groups that do not exist are left out. The earlier log-in ends, because the role has changed.
+	// The user gets the highest role. Groups that do not exist are left out. The earlier session ends, because the role has
+	// changed.
 	o.user(`{"sub":"7c1","preferred_username":"other-name","realm":{"roles":["belfry-admins","belfry-ops"]},"teams":["all"]}`)
 	admin := o.logInOIDC()
 	is(admin, "200 admin [default tools]")
@@ -311,7 +312,7 @@ func tryOIDCClaims(t *testing.T, o *oidcWorld) {
 	bob := o.logInOIDC()
 	is(bob, "200 operator [default]")
 
-	// Without a role, the user's log-ins end and tokens have no rights. A new user is not created.
+	// If the provider grants no role, the user's sessions end and the user's tokens have no rights. A new user is not created.
 	o.user(`{"sub":"7c1","preferred_username":"Ann.Lee","teams":["all"]}`)
 	b := o.browser()
 	b.fails(b.begin("/"), "oidc_no_access")
@@ -381,8 +382,8 @@ func tryOIDCAttacks(t *testing.T, o *oidcWorld) {
 	stolen := o.browser().begin("/").Query().Get("code")
 	b.fails(with(b.begin("/"), "code", stolen), "oidc_failed")
 
-	// These ID tokens are refused: of another log-in, of another client, an expired one, a forged one, and none. The first three
-	// are genuine tokens of the provider.
+	// The console refuses an ID token of another log-in, a token of another client, an expired token, a forged token, and an
+	// answer without a token. The provider issued the first three.
 	earlier := o.tamper.last
 	change := func(what string, change func(string) string, now func() time.Time) {
 		t.Helper()

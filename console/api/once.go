@@ -36,8 +36,8 @@ type keyStore interface {
 // the header Idempotency-Replayed. Only successes are stored: after an error the key is free again. Tokens are not stored,
 // so the repetition of a request that made one gets an empty token.
 //
-// It runs after the checks of the caller's token and role, so a refused request stores nothing. A key belongs to one API
-// token, or to the user of a log-in. A stored answer is shown only while the caller has the rights of the first request.
+// It runs after the checks of the caller's token and role, so a refused request stores nothing. A key belongs to one API token,
+// or to the user of a session. A stored answer is shown only while the caller has the rights of the first request.
 type once struct {
 	keys keyStore
 	log  *slog.Logger
@@ -87,7 +87,7 @@ func (o *once) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	problem.Write(w, problem.From(r.Context(), o.log, err))
 }
 
-// first serves the first request with a key.
+// first runs the handler for the first request with a key.
 func (o *once) first(w http.ResponseWriter, r *http.Request, k idempotency.Key, next http.HandlerFunc) {
 	var copied bytes.Buffer
 	ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)

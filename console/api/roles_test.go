@@ -152,7 +152,7 @@ var accesses = map[string]access{
 	"POST /dead-letters/{seq}/replay":  {least: "admin", status: 202, path: "/dead-letters/<letter>/replay"},
 }
 
-// cast has the callers, and the things in the group mine.
+// cast holds the callers, and the resources in the group mine.
 type cast struct {
 	*world
 	callers map[string]string // tokens by name
@@ -267,7 +267,7 @@ func (c *cast) newCalendar() string {
 	return name
 }
 
-// thing returns the value of a <name> in a path or body.
+// thing returns the id or name that replaces a <name> in a path or body.
 func (c *cast) thing(name, caller string) string {
 	switch name {
 	case "unique":
@@ -372,7 +372,7 @@ func (c *cast) want(e access, caller string) int {
 	return e.status
 }
 
-// missing returns a path or body in which the things do not exist.
+// missing returns the path or body with the ids and names of resources that do not exist.
 func (c *cast) missing(text string) string {
 	for name, none := range map[string]string{"run": c.noRun(), "new ended run": c.noRun(), "paused group": "none"} {
 		text = strings.ReplaceAll(text, "<"+name+">", none)
@@ -432,7 +432,7 @@ func (c *cast) try(t *testing.T, route string, e access) {
 		if caller != "stranger" || e.hidden == 0 {
 			continue
 		}
-		// The answers for hidden and missing things are the same, except for the name in the request.
+		// The answers for hidden and missing resources are the same, except for the name in the request.
 		plain := strings.NewReplacer("mine", "", "none", "")
 		none := c.ask(token, method, c.missing(path), c.missing(c.fill(strings.ReplaceAll(e.body, "<job>", "987654"), caller)), e.header)
 		if none.status != a.status || plain.Replace(none.body) != plain.Replace(a.body) {

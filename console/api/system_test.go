@@ -143,7 +143,7 @@ func TestInternalErrors(t *testing.T) {
 	}
 }
 
-// away is an engine without Postgres. Its fields are nil, so every other call panics.
+// away replaces the store while Postgres is unavailable. Its embedded interfaces are nil, so every other call panics.
 type away struct {
 	api.Jobs
 	calendars.Store

@@ -26,7 +26,7 @@ type Identity struct {
 	Remote string // the client's address
 }
 
-// Interactive reports whether the caller uses the session of a log-in and not an API token.
+// Interactive reports whether the caller uses a session and not an API token.
 func (i Identity) Interactive() bool { return i.TokenID == 0 }
 
 // Accounts verifies tokens. An error is account.ErrCredentials, or means that Postgres is unavailable.

@@ -32,7 +32,7 @@ func TestLimiter(t *testing.T) {
 	if n, _ := tries(l, 100, "192.0.2.3", "ann"); n != 10 {
 		t.Errorf("%d attempts pass for another user", n)
 	}
-	// Refused attempts do not count: an attempt passes after the wait that the limiter returned.
+	// Refused attempts do not extend the wait: an attempt passes after the wait that the limiter returned.
 	if _, wait := tries(l, 1, "192.0.2.1", "admin"); l.Try("192.0.2.1", "admin", now.Add(wait)) != 0 {
 		t.Error("an attempt after the returned wait is refused")
 	}
@@ -79,7 +79,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 		}
 		return passed
 	}
-	// The burst of the user and the reserve of each network pass, and then none.
+	// At most the user's burst of 50 guesses and the reserve of 3 guesses per network pass. After that, all guesses are refused.
 	if n := many() + many(); n > 50+1000*3 {
 		t.Errorf("%d of 10,000 guesses pass", n)
 	}

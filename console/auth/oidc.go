@@ -69,14 +69,14 @@ func NewProvider(c OIDCConfig) *Provider {
 // Name is the name of the provider on the log-in page.
 func (p *Provider) Name() string { return p.config.Name }
 
-// SessionLifetime is how long a log-in lasts. Changes of roles at the provider take effect at the next log-in.
+// SessionLifetime is how long a session lasts. Changes of roles at the provider take effect at the next log-in.
 func (p *Provider) SessionLifetime() time.Duration { return p.config.SessionLifetime }
 
 // OIDCCookieName is the cookie in which a browser keeps the state of a started log-in.
 const OIDCCookieName = "belfry_oidc"
 
 // begun is the state of a started log-in. Finish compares the provider's answer with it. The cookie is not encrypted, because
-// the state is secret only from other browsers.
+// the browser's own user may know the state.
 type begun struct {
 	State    string `json:"s"`
 	Nonce    string `json:"n"`
@@ -286,8 +286,8 @@ func values(claims map[string]any, name string) []string {
 	return nil
 }
 
-// LocalPath returns the path and its query if it certainly names a page of this console, else "/". Otherwise a link could
-// lead through the log-in page to another site.
+// LocalPath returns the path and its query if it certainly names a page of this console, else "/". Otherwise a link to the
+// log-in page could redirect the user to another site.
 func LocalPath(path string) string {
 	u, err := url.Parse(path)
 	if err != nil || len(path) > 2048 || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || u.Host != "" || u.Scheme != "" ||

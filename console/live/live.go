@@ -1,8 +1,8 @@
 // Package live sends changed runs to watchers.
 //
 // A Source reports, as best effort, that a run changed its state. The Hub then reads the run from Postgres, once for all
-// watchers, and each watcher gets the row. So a report that arrives twice, late or out of order does no harm, and the row
-// decides whether a watcher may see the run.
+// watchers, and each watcher gets the row. So a report can arrive twice, late or out of order without harm. The filter decides
+// by the row whether a watcher may see the run.
 //
 // Everything is bounded. If a watcher would get too many runs, or takes them too slowly, it gets a gap and must read its
 // whole list again.
@@ -48,7 +48,7 @@ type Filter struct {
 // Verdict is a Filter's decision about a changed run.
 type Verdict int
 
-// The verdicts.
+// The possible verdicts of a Filter.
 const (
 	Nothing Verdict = iota
 	Show            // the run matches the filter
@@ -150,7 +150,7 @@ func (w *Watcher) signal() {
 	}
 }
 
-// hear records which runs the next round reads.
+// hear records a changed run, which the next round reads.
 func (h *Hub) hear(changes []engine.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,7 +208,7 @@ func (h *Hub) run(ctx context.Context) {
 	}
 }
 
-// portion is the set of runs that one watcher gets in a round.
+// portion holds the changed runs of one watcher in a round.
 type portion struct {
 	w   *Watcher
 	ids []domain.RunID
@@ -273,8 +273,8 @@ func (h *Hub) collect() (portions []portion, ids []domain.RunID) {
 	return portions, ids
 }
 
-// keep stores the event that the filter makes of a run. It replaces an earlier event of the run. The caller holds the hub's
-// mu.
+// keep applies the filter to a run and stores the resulting event. It replaces an earlier event of the run. The caller holds
+// the hub's mu.
 func (w *Watcher) keep(run *domain.Run) {
 	verdict := w.filter.Judge(run)
 	if verdict == Nothing {

@@ -92,7 +92,7 @@ func watch(t *testing.T, h *live.Hub, f live.Filter) *live.Watcher {
 	return w
 }
 
-// took describes what a watcher has got, after all goroutines are idle.
+// took waits until all goroutines are idle, and describes the events that the watcher has received.
 func took(w *live.Watcher) string {
 	synctest.Wait()
 	select {

@@ -20,7 +20,7 @@ import (
 //go:embed all:dist
 var built embed.FS
 
-// noncePlace is the placeholder in the built page. Each answer has its own nonce there.
+// noncePlace is the placeholder in the built page. Each answer has its own nonce in its place.
 const noncePlace = "__BELFRY_NONCE__"
 
 // file is a built file, uncompressed and compressed.
@@ -30,8 +30,8 @@ type file struct {
 	etag             string
 }
 
-// Handler serves the web console's files. A path without a file gets the page, whose script shows the right content. Below
-// /assets a missing file is a 404, because it belongs to another version.
+// Handler serves the web console's files. For a path without a file, the answer is the page, whose script shows the content for
+// the path. Below /assets a missing file is a 404, because it belongs to another version.
 //
 // Browsers may cache assets forever, because the names contain a hash of the content. They request the page each time.
 func Handler() http.Handler {

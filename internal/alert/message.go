@@ -28,7 +28,7 @@ type Message struct {
 	Cause       domain.Cause    `json:"cause,omitempty"`
 	Reason      domain.Reason   `json:"reason,omitempty"`
 	Message     string          `json:"message,omitempty"`
-	Parts       Parts           `json:"message_parts,omitempty" doc:"As in Run"`
+	Parts       Parts           `json:"message_parts,omitempty" doc:"The parts of the message, as in the schema Run"`
 	Instance    string          `json:"instance,omitempty"`
 	Attempt     int             `json:"attempt,omitempty"`
 	MaxAttempts int             `json:"max_attempts,omitempty"`
@@ -39,7 +39,7 @@ type Message struct {
 	LatenessMS  int64           `json:"lateness_ms,omitempty"`
 
 	Count  int64            `json:"count,omitempty" doc:"Number of failed or late runs or of missed fire times, including those without an alert of their own; for a recovery, the number of failed runs before it"`
-	Since  *domain.Instant  `json:"since,omitempty" doc:"Time of the first of them"`
+	Since  *domain.Instant  `json:"since,omitempty" doc:"Time of the first event that count includes"`
 	Missed *engine.MissedAt `json:"missed,omitempty"`
 	Log    []string         `json:"log,omitempty" doc:"The last lines of the run's log"`
 }

@@ -157,11 +157,11 @@ func (c *groupUsageCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 
 type groupTokenCmd struct {
 	Name    string        `arg:"" help:"The group's name."`
-	Overlap time.Duration `env:"BELFRY_OVERLAP" placeholder:"DURATION" help:"How long the old token stays valid, such as 24h; at most 168h. Without it, the old token ends at once."`
+	Overlap time.Duration `env:"BELFRY_OVERLAP" placeholder:"DURATION" help:"How long the old token stays valid, such as 24h; at most 168h. Without it, the old token becomes invalid at once."`
 }
 
 func (*groupTokenCmd) Help() string {
-	return "Without --overlap, the old token opens no new connections, and its connections end: at once in standalone, and within a minute otherwise. With --overlap, restart the executors with the new token in that time. A group has at most two valid tokens; an older one ends at once. The new token is printed on standard output. It is shown only once.\n\nExamples:\n\n    belfry group token tools > tools.token\n    belfry group token tools --overlap 24h > tools.token"
+	return "Without --overlap, the old token opens no new connections, and its connections end: at once in standalone, and within a minute otherwise. With --overlap, restart the executors with the new token in that time. A group has at most two valid tokens; older ones become invalid at once. The new token is printed on standard output. It is shown only once.\n\nExamples:\n\n    belfry group token tools > tools.token\n    belfry group token tools --overlap 24h > tools.token"
 }
 
 func (c *groupTokenCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {

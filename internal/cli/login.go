@@ -53,7 +53,7 @@ func (c *connection) ProvideClient(a *app) (*client.Client, error) {
 		}
 		if token == "" && saved.Token != "" && sameServer(server, saved.Server) {
 			if !saved.ExpiresAt.IsZero() && time.Now().After(saved.ExpiresAt.Time) {
-				return nil, fmt.Errorf("the log-in to %s expired at %s; log in again with \"belfry login\"", saved.Server, people(saved.ExpiresAt.Time))
+				return nil, fmt.Errorf("the session at %s expired at %s; log in again with \"belfry login\"", saved.Server, people(saved.ExpiresAt.Time))
 			}
 			token = saved.Token
 		}
@@ -81,7 +81,7 @@ func normalServer(s string) string {
 func loginPath() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", fmt.Errorf("find the directory for the log-in: %w", err)
+		return "", fmt.Errorf("find the directory for the session: %w", err)
 	}
 	return filepath.Join(dir, "belfry", "login.json"), nil
 }
@@ -98,7 +98,7 @@ func loadLogin() (savedLogin, error) {
 		return saved, nil
 	}
 	if err != nil {
-		return saved, fmt.Errorf("read the log-in: %w", err)
+		return saved, fmt.Errorf("read the session: %w", err)
 	}
 	if err := json.Unmarshal(data, &saved); err != nil {
 		return saved, fmt.Errorf("%s is damaged; log in again with \"belfry login\"", path)
@@ -112,7 +112,7 @@ func (s savedLogin) save() (path string, err error) {
 		return "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("save the log-in: %w", err)
+		return "", fmt.Errorf("save the session: %w", err)
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -120,14 +120,14 @@ func (s savedLogin) save() (path string, err error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "login-*") // mode 0600
 	if err != nil {
-		return "", fmt.Errorf("save the log-in: %w", err)
+		return "", fmt.Errorf("save the session: %w", err)
 	}
 	_, err = f.Write(append(data, '\n'))
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("save the log-in: %w", errors.Join(err, os.Remove(f.Name())))
+		return "", fmt.Errorf("save the session: %w", errors.Join(err, os.Remove(f.Name())))
 	}
 	return path, nil
 }

@@ -16,7 +16,7 @@ type passwordCmd struct {
 }
 
 func (*passwordCmd) Help() string {
-	return "The command changes the password of the user of belfry login, ends all log-ins of that user, and saves a new one. " +
+	return "The command changes the password of the user who is logged in, ends all sessions of that user, and saves a new session. " +
 		"If an admin set your password, you must change it before any other command works.\n\nExamples:\n\n" +
 		"    belfry password\n    printf '%s\\n%s\\n' \"$OLD\" \"$NEW\" | belfry password --password-stdin"
 }
@@ -39,7 +39,7 @@ func (c *passwordCmd) Run(a *app) error {
 	if _, err := saved.save(); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.stderr, "The password was changed. All other log-ins have ended.")
+	fmt.Fprintln(a.stderr, "The password was changed. All other sessions have ended.")
 	return nil
 }
 
@@ -70,18 +70,18 @@ func savedClient() (savedLogin, *client.Client, error) {
 		return saved, nil, err
 	}
 	if saved.Token == "" {
-		return saved, nil, errors.New("no log-in is saved; log in with \"belfry login\"")
+		return saved, nil, errors.New("no session is saved; log in with \"belfry login\"")
 	}
 	cl, err := client.New(saved.Server, saved.Token)
 	return saved, cl, err
 }
 
 type logoutCmd struct {
-	Everywhere bool `env:"BELFRY_LOGOUT_EVERYWHERE" help:"End all log-ins of the user, including those in browsers."`
+	Everywhere bool `env:"BELFRY_LOGOUT_EVERYWHERE" help:"End all sessions of the user, including those in browsers."`
 }
 
 func (*logoutCmd) Help() string {
-	return "The command ends the saved log-in and deletes it. API tokens stay valid.\n\nExamples:\n\n    belfry logout\n    belfry logout --everywhere"
+	return "The command ends the saved session and deletes it. API tokens stay valid.\n\nExamples:\n\n    belfry logout\n    belfry logout --everywhere"
 }
 
 func (c *logoutCmd) Run(a *app) error {
@@ -99,7 +99,7 @@ func (c *logoutCmd) Run(a *app) error {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("delete the saved log-in: %w", err)
+		return fmt.Errorf("delete the saved session: %w", err)
 	}
 	fmt.Fprintf(a.stderr, "Logged out of %s\n", saved.Server)
 	return nil

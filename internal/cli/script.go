@@ -162,7 +162,7 @@ func (*scriptDiffCmd) Help() string {
 
 func (c *scriptDiffCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	if c.From < 1 || c.To < 0 {
-		return &usageError{"versions count from 1"}
+		return &usageError{"version numbers start at 1"}
 	}
 	return a.onJob(cl, c.Job, func(job domain.Job) error {
 		to, err := versionOr(job, c.To)

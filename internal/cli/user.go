@@ -13,7 +13,7 @@ type userCmd struct {
 	List   userListCmd   `cmd:"" help:"List users."`
 	Create userCreateCmd `cmd:"" help:"Create a user."`
 	Set    userSetCmd    `cmd:"" help:"Change a user's role, groups or password; disable or enable the user."`
-	Logout userLogoutCmd `cmd:"" help:"End all log-ins of users."`
+	Logout userLogoutCmd `cmd:"" help:"End all sessions of users."`
 	Delete userDeleteCmd `cmd:"" help:"Delete users and their tokens."`
 }
 
@@ -104,8 +104,8 @@ type userSetCmd struct {
 	Groups        []string `name:"group" short:"g" env:"BELFRY_USER_GROUPS" placeholder:"NAME" help:"New groups that an operator or viewer is confined to; they replace all previous groups."`
 	Disable       bool     `env:"BELFRY_USER_DISABLE" help:"Log the user out, and refuse the password and all tokens of the user."`
 	Enable        bool     `env:"BELFRY_USER_ENABLE" help:"Enable a disabled user."`
-	Password      bool     `env:"BELFRY_USER_PASSWORD" help:"Ask for a new password; the user's log-ins end."`
-	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read a new password from standard input; the user's log-ins end."`
+	Password      bool     `env:"BELFRY_USER_PASSWORD" help:"Ask for a new password; the user's sessions end."`
+	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read a new password from standard input; the user's sessions end."`
 	MustChange    *bool    `name:"must-change-password" negatable:"" env:"BELFRY_USER_MUST_CHANGE_PASSWORD" help:"Require a new password at the next log-in; by default only with --password."`
 }
 

@@ -52,10 +52,10 @@ type NATSTLS struct {
 // Timing holds the default time zone, the limits after which a run is missed or late, and the minimum time between alerts.
 type Timing struct {
 	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules without a time zone. It must be the same for every role." group:"engine"`
-	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time later than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can cause misfires." group:"engine"`
+	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time that is late by more than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can cause misfires." group:"engine"`
 	MisfireFireAllMax int           `name:"misfire-fire-all-max" env:"BELFRY_MISFIRE_FIRE_ALL_MAX" default:"100" help:"Maximum number of missed fire times that the misfire policy fire_all makes up, 1 to 10000." group:"engine"`
 	AlertEvery        time.Duration `name:"alert-every" env:"BELFRY_ALERT_EVERY" default:"1h" help:"Minimum time between two alerts of the same kind and job, 1s to 720h; alerts in between are only counted. It must be the same for every role." group:"alerts"`
-	AlertLateAfter    time.Duration `name:"alert-late-after" env:"BELFRY_ALERT_LATE_AFTER" default:"1m" help:"A run that starts later than this causes an alert, if its job has alerts on late; 1ms to 24h. It must be the same for every role." group:"alerts"`
+	AlertLateAfter    time.Duration `name:"alert-late-after" env:"BELFRY_ALERT_LATE_AFTER" default:"1m" help:"A run that starts late by more than this causes an alert, if its job has alerts on late; 1ms to 24h. It must be the same for every role." group:"alerts"`
 }
 
 // Keeping holds the time after which a silent executor is dead, and the retention of records.
@@ -97,7 +97,7 @@ type OIDC struct {
 	OIDCDefaultRole   string        `name:"oidc-default-role" env:"BELFRY_OIDC_DEFAULT_ROLE" placeholder:"ROLE" help:"Role of users with none of these values: operator or viewer. Without it, they cannot log in." group:"oidc"`
 	OIDCGroupsClaim   string        `name:"oidc-groups-claim" env:"BELFRY_OIDC_GROUPS_CLAIM" default:"groups" help:"Claim that --oidc-group maps to groups." group:"oidc"`
 	OIDCGroups        []string      `name:"oidc-group" env:"BELFRY_OIDC_GROUP" sep:";" placeholder:"VALUE=GROUP" help:"Group that operators and viewers with this value in the groups claim are confined to; may be given several times for one value." group:"oidc"`
-	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"Lifetime of a log-in through the provider, 5m to 168h. The console reads the user's roles again at the next log-in." group:"oidc"`
+	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"Lifetime of a session that begins with a log-in through the provider, 5m to 168h. The console reads the user's roles again at the next log-in." group:"oidc"`
 }
 
 // Profiling holds the address of the Go profiler.

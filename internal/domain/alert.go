@@ -41,7 +41,7 @@ const ChannelNameRule = "the name of a channel is 1 to 63 characters, a-z, 0-9, 
 
 // NoChannel returns the message for a channel that does not exist, or that the caller may not use.
 func NoChannel(name string) string {
-	return fmt.Sprintf("there is no alert channel %q; make it first, with belfry alert-channel apply or POST /api/v1/alert-channels", name)
+	return fmt.Sprintf("there is no alert channel %q; create it first, with belfry alert-channel apply or POST /api/v1/alert-channels", name)
 }
 
 // ValidChannelName reports whether s is a valid channel name.

@@ -102,7 +102,7 @@ type Usage struct {
 type GroupUsage struct {
 	Jobs           Usage `json:"jobs"`
 	LiveRuns       Usage `json:"live_runs" doc:"Counted every few seconds"`
-	FiresPerMinute Usage `json:"fires_per_minute" doc:"The most fires per minute of the group's enabled jobs together"`
+	FiresPerMinute Usage `json:"fires_per_minute" doc:"The maximum number of fires per minute, summed over the group's enabled jobs"`
 	LogBytesToday  Usage `json:"log_bytes_today" doc:"Bytes of log text since midnight UTC"`
 	ScriptVersions Usage `json:"script_versions"`
 	Instances      Usage `json:"instances" doc:"Live instances"`

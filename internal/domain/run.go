@@ -32,7 +32,7 @@ type Run struct {
 	MaxAttempts  int      `json:"max_attempts"`
 	Instance     string   `json:"instance"`
 	// The parts of a message that the engine wrote.
-	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"The parts of a message that Belfry itself wrote; absent if it is the handler's alone. Their texts, joined by a colon and a space, are the message. A part with code text is the handler's own words."`
+	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"The parts of a message that Belfry itself wrote; absent if the handler wrote the whole message. Their texts, joined by a colon and a space, are the message. A part with code text is the handler's own words."`
 	// The route decision and its reason; nil before the run is routed.
 	Route *explain.Explanation `json:"route"`
 	// Why no executor has started it yet.
@@ -66,7 +66,7 @@ type Attempt struct {
 	Reason       Reason   `json:"reason"`
 	Message      string   `json:"message"`
 	// The parts of a message that the engine wrote.
-	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"As in Run"`
+	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"The parts of the message, as in the schema Run"`
 	// LateOutcome is a result that arrived after the attempt had ended, for example after it was declared lost.
 	LateOutcome string `json:"late_outcome,omitempty"`
 }

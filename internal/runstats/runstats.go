@@ -65,7 +65,7 @@ type RecentFailure struct {
 	Message    string          `json:"message"`
 	FinishedAt *domain.Instant `json:"finished_at"`
 	// The parts of a message that the engine wrote.
-	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"As in Run"`
+	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"The parts of the message, as in the schema Run"`
 }
 
 // RecentMissed is a recent entry of a job in the missed ledger.

@@ -197,7 +197,8 @@ func (a *API) patchChannel(ctx context.Context, id auth.Identity, in *struct {
 	})
 }
 
-// changeChannel changes a channel to the result of write. An error of write is about the shape of the body.
+// changeChannel replaces a channel by the result of write. An error of write means that fields of the body are unknown or have
+// a wrong type.
 func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, write func(before alert.Channel) (alert.Channel, error)) (*rest.Output[alert.Channel], error) {
 	before, after, err := a.Store.UpdateChannel(ctx, name, func(c *alert.Channel) error {
 		changed, shape := write(*c)
@@ -227,7 +228,8 @@ func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, 
 	return rest.Answer(after), nil
 }
 
-// checkGroups refuses groups that do not exist. It accepts those in has, which existed once.
+// checkGroups refuses groups that do not exist. It accepts the groups in has: the channel already names them, so they existed
+// once.
 func (a *API) checkGroups(ctx context.Context, id auth.Identity, groups, has []string) error {
 	var f domain.Faults
 	for i, g := range groups {

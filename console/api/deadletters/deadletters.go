@@ -30,7 +30,7 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Dead letters"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be processed, oldest first", Needs: account.Admin,
-		Description: "They are kept for 14 days, at most 1,000 of each kind and group. The list leaves out their data."}, a.list)
+		Description: "Dead letters are kept for 14 days, at most 1,000 of each kind and group. The list leaves out their data."}, a.list)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Show a message that could not be processed", Needs: account.Admin}, a.show)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/dead-letters/{seq}/replay", Tag: tag, Summary: "Process a message again", Needs: account.Admin, Status: 202,
 		Description: "Publishes the message again on its original subject, and removes the dead letter. If the message still cannot be processed, it becomes a new dead letter."}, a.replay)
@@ -87,7 +87,7 @@ func (a *API) remove(ctx context.Context, id auth.Identity, in *LetterPath) (*st
 	return nil, nil
 }
 
-// withoutData returns what the audit log keeps. The data of a letter may be secret or large.
+// withoutData returns the letter without its data, for the audit log, because the data may be secret or large.
 func withoutData(l domain.DeadLetter) domain.DeadLetter {
 	l.Data, l.DataBase64, l.Headers = "", nil, nil
 	return l

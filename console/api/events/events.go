@@ -27,7 +27,7 @@ type API struct {
 
 // Store accepts events, and reads accepted ones.
 type Store interface {
-	// Accept accepts all events or none. The answer for an event that was accepted before is the first one.
+	// Accept accepts all events or none. For an event that was accepted before, it returns the first answer.
 	Accept(ctx context.Context, in []event.Incoming) ([]storeevent.Accepted, error)
 	Event(ctx context.Context, id domain.RunID) (event.Event, error)
 	Events(ctx context.Context, f storeevent.EventFilter) ([]event.Event, error)
@@ -55,21 +55,21 @@ func (a *API) Register(r *rest.Router) {
 
 const noEvent = "there is no such event"
 
-// Path begins the paths to which events are sent.
+// Path is the prefix of the paths to which events are sent.
 const Path = rest.Prefix + "/events/"
 
-// AcceptedEvent says which runs an event made.
+// AcceptedEvent lists the runs that an event fired.
 type AcceptedEvent struct {
 	EventID    domain.RunID     `json:"event_id"`
-	Repeated   bool             `json:"repeated" doc:"Whether the event was already accepted before. Then the other fields are from that time"`
+	Repeated   bool             `json:"repeated" doc:"Whether the event was already accepted before. If so, the other fields are those of the first answer"`
 	RunIDs     []domain.RunID   `json:"run_ids" nullable:"false"`
-	Deliveries []event.Delivery `json:"deliveries" nullable:"false" doc:"One for each trigger whose pattern matches"`
+	Deliveries []event.Delivery `json:"deliveries" nullable:"false" doc:"The result of each trigger whose pattern matches"`
 }
 
 // acceptedEvents is the answer to one event, or to a batch.
 type acceptedEvents struct {
 	AcceptedEvent
-	Events []AcceptedEvent `json:"events,omitempty" doc:"For a batch: each of its events. The other fields are those of its first event, with the runs of all events"`
+	Events []AcceptedEvent `json:"events,omitempty" doc:"For a batch: the result of each event. The other fields describe the first event, but run_ids lists the runs of all events"`
 }
 
 type eventsAnswer struct {
@@ -79,7 +79,7 @@ type eventsAnswer struct {
 
 // EventPath names an event in the path.
 type EventPath struct {
-	Name string `path:"name" maxLength:"128" doc:"The name of the event. To read events, also an id or a pattern"`
+	Name string `path:"name" maxLength:"128" doc:"The name of the event. A GET also accepts an id or a pattern"`
 }
 
 // EventHeaders are the headers of the request, by lower-case name.

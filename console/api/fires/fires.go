@@ -36,7 +36,7 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/audit/fires", Tag: "Jobs", Summary: "Explain every fire time of a span", Needs: account.Viewer,
 		Description: "Recomputes the fire times from all versions of the jobs, and compares them with the runs and the missed ledgers. " +
-			"Each page counts fire times by their fate, and has an item for each series of consecutive fire times that did not simply run. " +
+			"Each page counts fire times by their fate, and has an item for each series of consecutive fire times whose fate is not ran. " +
 			"A page covers as much as possible in about a second: continue until next_cursor is empty."}, a.audit)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/why", Tag: "Jobs", Summary: "Explain whether a job ran at an instant", Needs: account.Viewer,
 		Description: "The instant need not be a fire time, and the job may be deleted."}, a.why)

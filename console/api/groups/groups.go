@@ -75,15 +75,15 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/token", Tag: tag, Summary: "Replace a group's token", Needs: account.Admin,
 		Description: "Without `overlap`, the old token stops working at once: it opens no new connections, and its connections end within a minute. " +
 			"With `overlap`, it stays valid for this time, at most 168h, so that executors can be restarted one after the other. " +
-			"A group has at most two valid tokens: an older one ends at once.",
+			"A group has at most two valid tokens: older ones become invalid at once.",
 		Body: rest.BodyOf[replaceTokenBody](), BodyOptional: true}, a.replaceToken)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}/instances", Tag: tag, Summary: "List a group's instances",
 		Description: "All instances that send heartbeats, in one page.", Needs: account.Viewer}, a.instances)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/instances/{id}/drain", Tag: tag, Summary: "Drain an instance", Needs: account.Operator,
-		Description: "The instance accepts no more runs. Its running ones get until its drain timeout to finish.", Status: 202}, a.drain)
+		Description: "The instance accepts no more runs. Its active runs may continue until its drain timeout has passed.", Status: 202}, a.drain)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/pause", Tag: tag, Summary: "Pause the schedules of a group's jobs",
-		Description: "Until the pause ends, no job of the group fires by its schedule. Then each job's misfire policy decides about the fire times " +
-			"in the pause. Manual, API, event and child runs, retries and running runs are not affected. If the group is already paused, " +
+		Description: "Until the pause ends, no job of the group fires by its schedule. Then each job's misfire policy applies to the missed fire times. " +
+			"Manual, API, event and child runs, retries and running runs are not affected. If the group is already paused, " +
 			"the pause gets the new reason and end.",
 		Needs: account.Operator, Body: rest.BodyOf[pauseBody]()}, a.pause)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/resume", Tag: tag, Summary: "End a group's pause",
@@ -97,7 +97,7 @@ type groupBody struct {
 
 type groupChange struct {
 	Description string                   `json:"description,omitempty"`
-	Limits      domain.GroupLimitsChange `json:"limits,omitzero" doc:"What the group may use of what all groups share"`
+	Limits      domain.GroupLimitsChange `json:"limits,omitzero" doc:"The quotas of the group for shared resources"`
 }
 
 type newGroup struct {
@@ -106,12 +106,12 @@ type newGroup struct {
 }
 
 type replaceTokenBody struct {
-	Overlap domain.Duration `json:"overlap,omitempty" doc:"How long the old token stays valid, such as 24h; at most 168h. Default: it ends at once"`
+	Overlap domain.Duration `json:"overlap,omitempty" doc:"How long the old token stays valid, such as 24h; at most 168h. Default: it becomes invalid at once"`
 }
 
 type groupToken struct {
 	Token              string          `json:"token" doc:"The group's new token. It is shown only in this answer"`
-	PreviousTokenUntil *domain.Instant `json:"previous_token_until" doc:"When the old token ends; null: it has ended"`
+	PreviousTokenUntil *domain.Instant `json:"previous_token_until" doc:"When the old token becomes invalid; null: it is already invalid"`
 }
 
 // maxOverlap is the longest time for which a replaced token may stay valid.

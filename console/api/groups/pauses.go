@@ -11,7 +11,7 @@ import (
 )
 
 type pauseBody struct {
-	Reason string          `json:"reason" doc:"The reason. It is shown with the group and with fire times that the pause made missed"`
+	Reason string          `json:"reason" doc:"The reason. It is shown with the group, and with fire times that were missed because of the pause"`
 	Until  *domain.Instant `json:"until,omitempty" doc:"The end of the pause. Default: the pause lasts until it is resumed"`
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 )
 
-// API serves the audit log.
+// API serves the audit log. All fields must be set.
 type API struct {
 	Store Store
 }
@@ -41,9 +41,9 @@ type change struct {
 
 type auditInput struct {
 	rest.List
-	Object string `query:"object" doc:"Such as job/7"`
+	Object string `query:"object" doc:"The changed resource, such as job/7"`
 	Actor  string `query:"actor"`
-	Action string `query:"action" doc:"Such as job.update"`
+	Action string `query:"action" doc:"The kind of change, such as job.update"`
 }
 
 func (a *API) list(ctx context.Context, _ auth.Identity, in *auditInput) (*rest.Output[rest.Page[change]], error) {

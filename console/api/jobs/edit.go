@@ -111,7 +111,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c re
 	return a.answer(after, r), nil
 }
 
-// edited returns the spec in the document of next, with defaults for absent fields.
+// edited calls next and returns the spec in its document, with defaults for absent fields.
 func edited(now domain.JobSpec, sent json.RawMessage,
 	next func(domain.JobSpec, json.RawMessage) (json.RawMessage, error)) (domain.JobSpec, error) {
 	j := domain.Job{JobSpec: domain.DefaultJobSpec()}

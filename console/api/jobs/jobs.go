@@ -80,7 +80,7 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/backfill", Tag: tag, Summary: "Run a job for past fire times", Status: 202,
 		Description: "Plans one run with the cause backfill for each fire time that the job's current schedule has in the range: all of them or none. " +
 			"A fire time that already has a run gets another one. The runs come due in order, and the job's block policy applies to them. " +
-			"If the range has more than max fire times, next_from is the first one that is left.",
+			"If the range has more than max fire times, next_from is the first remaining one.",
 		Needs: account.Operator, Body: rest.BodyOf[backfillBody]()}, a.backfill)
 }
 
@@ -241,8 +241,8 @@ func (a *API) create(ctx context.Context, id auth.Identity, in *struct {
 	return a.answer(j, &in.Reader), nil
 }
 
-// CheckSpec returns the faults of a spec's values that can be found without the database. It is for bodies in which some
-// fields have the wrong shape, as the error shape says. The store checks all other specs.
+// CheckSpec returns the faults of a spec's values that can be found without the database. Use it for a body whose fields partly
+// have the wrong type, as the error shape reports. The store checks all other specs.
 func CheckSpec(zone *time.Location, shape error, spec domain.JobSpec) error {
 	var f domain.Faults
 	if strict.NamesFault(shape, "script") { // the body has a script, so the handler is not missing

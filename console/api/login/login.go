@@ -29,7 +29,7 @@ type API struct {
 	OIDC    *auth.Provider // nil: no identity provider
 	Audit   *rest.Audit
 	Log     *slog.Logger
-	// SecureCookies marks session cookies as Secure on connections without TLS too. It is for a console behind a TLS proxy.
+	// SecureCookies marks session cookies as Secure even if the connection has no TLS. Set it for a console behind a TLS proxy.
 	SecureCookies bool
 }
 
@@ -52,14 +52,14 @@ func (a *API) Register(r *rest.Router) {
 		Description: "Sets the session cookie, and ends the session that the request carries. After too many attempts the answer is 429 with Retry-After.",
 		Body:        rest.BodyOf[loginBody]()}, a.logIn)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout", Tag: tag, Summary: "Log out", Needs: account.Viewer}, a.logOut)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all log-ins of the caller", Needs: account.Viewer, LogIn: true,
-		Description: "This includes the current one. API tokens stay valid."}, a.logOutEverywhere)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all sessions of the caller", Needs: account.Viewer, LogIn: true,
+		Description: "This includes the current session. API tokens stay valid."}, a.logOutEverywhere)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change the caller's password", Needs: account.Viewer, LogIn: true,
-		Description: "Ends all log-ins of the caller, starts a new one and sets its cookie.",
+		Description: "Ends all sessions of the caller, starts a new session and sets its cookie.",
 		Body:        rest.BodyOf[passwordBody]()}, a.changePassword)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/me", Tag: tag, Summary: "Show the caller", Needs: account.Viewer}, a.whoAmI)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List the caller's log-ins", Needs: account.Viewer, LogIn: true}, a.sessions)
-	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End a log-in of the caller", Needs: account.Viewer, LogIn: true}, a.endSession)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List the caller's sessions", Needs: account.Viewer, LogIn: true}, a.sessions)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End a session of the caller", Needs: account.Viewer, LogIn: true}, a.endSession)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/methods", Tag: tag, Summary: "List the ways to log in"}, a.methods)
 }
 
@@ -200,7 +200,7 @@ func (a *API) slowDown(remote, user string) error {
 	return problem.New(http.StatusTooManyRequests, fmt.Sprintf("too many log-in attempts; try again in %d s", seconds)).RetryAfter(wait)
 }
 
-// ticket answers with a new session, in the body and as a cookie.
+// ticket returns the answer with a new session, in the body and as a cookie.
 func (a *API) ticket(t account.Ticket, c *Client) *loginOutput {
 	return &loginOutput{SetCookie: auth.SessionCookie(t.Token, t.ExpiresAt, c.secure || a.SecureCookies),
 		Body: loginAnswer{t.Token, domain.At(t.ExpiresAt)}}

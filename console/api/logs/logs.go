@@ -40,8 +40,8 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Runs"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log", Tag: tag, Summary: "Read a run's log", Needs: account.Viewer,
-		Description: lineNumbers + " The log can be read during the run. With q or level, a page has the matching lines among the next 200,000 at most. " +
-			"It can be empty; the next page starts at next. The text keeps ANSI colours, and q ignores them."}, a.page)
+		Description: lineNumbers + " The log can be read during the run. With q or level, a page has the matching lines among at most the next 200,000 lines. " +
+			"The page can be empty; the next page starts at line next. The text keeps ANSI colours, and q ignores them."}, a.page)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log/stream", Tag: tag, Summary: "Follow a run's log", Needs: account.Viewer,
 		Description: lineNumbers + " Server-sent events. line: a log line, with its number as id. state: the state of the run, at first and " +
 			"after each change. end: no more lines follow. With Last-Event-ID the stream continues after that line.",

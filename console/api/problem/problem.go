@@ -34,12 +34,12 @@ const InternalDetail = "internal error; the server's log has the details"
 // maxFaults bounds the faults in one answer. Without a bound, a body with many faults gets an answer many times its size.
 const maxFaults = 100
 
-// limitedWait is the Retry-After of a 429 for a limit of a group. Live runs are counted at most this often.
+// limitedWait is the Retry-After of a 429 for a limit of a group. It is the interval at which live runs are counted.
 const limitedWait = 5 * time.Second
 
 // Problem is the body of every error answer.
 type Problem struct {
-	Title  string              `json:"title" doc:"The status in words"`
+	Title  string              `json:"title" doc:"The name of the HTTP status"`
 	Status int                 `json:"status" doc:"The HTTP status"`
 	Detail string              `json:"detail,omitempty" doc:"The cause of this error"`
 	Errors []domain.FieldError `json:"errors,omitempty" doc:"Every faulty field: its path in the body, or the name of the parameter or header"`

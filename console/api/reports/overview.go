@@ -83,7 +83,7 @@ type Span struct {
 	Group string         `query:"group" doc:"Only runs of this group"`
 }
 
-const countsDoc = "A run counts at the time at which it finished. success_rate is succeeded divided by the sum of succeeded and failed. Lateness is " +
+const countsDoc = "Each run is counted at the time when it finished. success_rate is succeeded divided by the sum of succeeded and failed. Lateness is " +
 	"the first start minus the due instant. It comes from a histogram with bounds 20 % apart, so it is at most 20 % too high. All runs that were " +
 	"settled before counted_through are counted. Counts are kept by minute for 72 hours and by hour for 400 days. from and to are rounded outwards " +
 	"to whole minutes or hours."

@@ -20,7 +20,7 @@ type JSONBody struct {
 	RawBody     []byte `contentType:"application/json"`
 }
 
-// Decode decodes the body strictly over dst. If it fails, dst still gets the sound fields.
+// Decode decodes the body strictly over dst. If it fails, dst still gets the fields that have no fault.
 func (b *JSONBody) Decode(dst any) error {
 	if err := b.Check(); err != nil {
 		return err

@@ -29,7 +29,7 @@ func Cut[T any](items []T, limit int, cursor func(T) string) Page[T] {
 	return Page[T]{Items: items, NextCursor: cursor(items[limit-1])}
 }
 
-// Each applies to to each element. The result is never nil.
+// Each returns the results of the function to for each element. The result is never nil.
 func Each[T, U any](in []T, to func(T) U) []U {
 	out := make([]U, len(in))
 	for i, v := range in {
@@ -38,7 +38,7 @@ func Each[T, U any](in []T, to func(T) U) []U {
 	return out
 }
 
-// Accepted names the runs that an action made or applies to.
+// Accepted lists the runs that an action planned or applies to.
 type Accepted struct {
 	RunIDs []domain.RunID `json:"run_ids" nullable:"false"`
 }

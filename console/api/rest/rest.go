@@ -22,7 +22,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// Prefix begins the path of every operation.
+// Prefix is the prefix of the path of every operation.
 const Prefix = "/api/v1"
 
 // The bounds of one request.
@@ -105,7 +105,7 @@ func Register[I, O any](r *Router, o Operation, handle func(context.Context, aut
 		op.Security = []map[string][]string{{"token": {}}, {"session": {}}}
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(o.Needs) + ".")
 		if o.LogIn {
-			op.Description += " Needs a log-in; an API token is refused."
+			op.Description += " Needs a session; an API token is refused."
 		}
 	}
 	if o.Method == http.MethodPost && o.Needs != "" && !strings.HasPrefix(o.Path, "/auth/") {
@@ -139,7 +139,7 @@ func operationID(method, path string) string {
 	return strings.ToLower(method) + "-" + strings.Join(words, "-")
 }
 
-// requireRights refuses callers below the operation's role, and API tokens if it needs a log-in, before any part of the
+// requireRights refuses callers below the operation's role, and API tokens if it needs a session, before any part of the
 // request is read.
 func requireRights(o Operation) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
@@ -148,7 +148,7 @@ func requireRights(o Operation) func(huma.Context, func(huma.Context)) {
 		case !id.Role.AtLeast(o.Needs):
 			refused = "this operation needs the role " + string(o.Needs)
 		case o.LogIn && !id.Interactive():
-			refused = "this needs a log-in; an API token is not enough"
+			refused = "this operation needs a session; an API token is not enough"
 		default:
 			next(ctx)
 			return

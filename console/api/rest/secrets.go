@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// Params, scripts, messages and outputs may hold secrets. Callers that may change a job see them as they are. Viewers and the
+// Params, scripts, messages and outputs may hold secrets. Callers that may change a job see them unmasked. Viewers and the
 // audit log get them with the secrets masked.
 
 // HidesSecrets reports whether the caller gets texts with their secrets masked.

@@ -50,7 +50,7 @@ type Jobs interface {
 
 // Fleet reaches the instances.
 type Fleet interface {
-	// Kill asks for the end of an unfinished run. Conflict: the run is final. NotFound: there is no such run.
+	// Kill requests the end of an unfinished run. Conflict: the run is final. NotFound: there is no such run.
 	Kill(ctx context.Context, id domain.RunID, by string) error
 }
 
@@ -186,8 +186,7 @@ func (a *API) kill(ctx context.Context, id auth.Identity, in *rest.RunPath) (*re
 	return rest.Answer(rest.Accepted{RunIDs: []domain.RunID{in.ID}}), nil
 }
 
-// Retry plans a new run of a final one. If its job now belongs to a group that the caller may not see, the job is gone for
-// the caller.
+// Retry plans a new run for a final one. If its job now belongs to a group that the caller may not see, Retry returns NotFound.
 func Retry(ctx context.Context, jobs Jobs, id auth.Identity, old *domain.Run) (domain.RunID, error) {
 	job, err := jobs.Job(ctx, old.JobID)
 	switch {

@@ -32,7 +32,7 @@ func (a *API) stream(ctx context.Context, id auth.Identity, in *struct{ RunQuery
 	}
 	parents := []domain.RunID{f.ParentRunID}
 	if !f.ParentRunID.IsZero() {
-		// The children of a broadcast are the children of each of its shards.
+		// Each shard of a broadcast has the children of the whole broadcast.
 		found, err := a.Views.RunsByID(ctx, parents)
 		if err != nil {
 			return nil, err

@@ -47,8 +47,8 @@ type calendarAnswer struct {
 	Now       domain.Instant  `json:"now" doc:"Cells before this instant count finished runs, later ones planned fire times"`
 	Cells     []calendarCell  `json:"cells" nullable:"false"`
 	Jobs      int64           `json:"jobs" doc:"Jobs whose schedules fire"`
-	Computed  int64           `json:"computed" doc:"Jobs whose fire times were computed. If these are fewer, planned is extrapolated from them"`
-	Estimated bool            `json:"estimated" doc:"Whether planned is an estimate, because only a sample of jobs was computed or a schedule fires more than 100 times in a cell"`
+	Computed  int64           `json:"computed" doc:"Jobs whose fire times were computed. If this is less than jobs, planned is extrapolated"`
+	Estimated bool            `json:"estimated" doc:"Whether planned is an estimate: only a sample of the jobs was computed, or a schedule fires more than 100 times in a cell"`
 }
 
 func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
@@ -197,7 +197,7 @@ type firing struct {
 	jobs     float64
 }
 
-// cells counts fire times by steps of the same length.
+// cells counts fire times in consecutive steps of equal length.
 type cells struct {
 	from  time.Time
 	step  time.Duration

@@ -58,7 +58,7 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendar", Tag: tag, Summary: "Count runs and fire times over time", Needs: account.Viewer,
 		Description: "Cells start at multiples of step since 1970 in UTC. There are at most 750. Past cells count finished runs. Future cells count fire times " +
 			"of enabled jobs, without jitter and without fire times in a pause; for the kind fixed_delay at most one per job. " +
-			"The work is bounded: of more than 10,000 jobs only a sample is computed, and of a schedule at most 100 fire times in a cell. " +
+			"If there are more than 10,000 jobs, only a sample of them is computed. In each cell, at most 100 fire times of a schedule are computed. " +
 			"Counts of runs are kept by minute for 72 hours and by hour for 400 days."}, a.calendar)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendar/jobs", Tag: tag, Summary: "List the jobs that fire in a future span", Needs: account.Viewer,
 		Description: "The jobs behind a cell of the calendar: fire times of enabled jobs, without jitter and without fire times in a pause."}, a.calendarJobs)

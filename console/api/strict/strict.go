@@ -38,7 +38,7 @@ func Decode(data []byte, dst any) (sound json.RawMessage, err error) {
 	}
 	if misfit := json.Unmarshal(sound, dst); misfit != nil && err == nil {
 		// checkShape finds everything that Unmarshal refuses. If a new type escapes it, the client still gets an error.
-		err = problem.Invalid("body", "does not fit: "+misfit.Error())
+		err = problem.Invalid("body", "does not match the schema: "+misfit.Error())
 	}
 	return sound, err
 }
@@ -104,7 +104,7 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// checkShape compares a value, whose syntax is valid, with a type, and returns its sound part.
+// checkShape compares a value, whose syntax is valid, with a type. It returns the parts of the value that match.
 func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) json.RawMessage {
 	raw = bytes.TrimSpace(raw)
 	got := kindOf(raw)
@@ -171,7 +171,7 @@ func (l *OneOrMore[T]) UnmarshalJSON(data []byte) error {
 
 var alsoAlone = reflect.TypeFor[interface{ alsoAlone() }]()
 
-// soundIf returns the value if it is sound, else null, which leaves the default.
+// soundIf returns the value if sound is true, else null, which leaves the default.
 func soundIf(sound bool, raw json.RawMessage) json.RawMessage {
 	if sound {
 		return raw

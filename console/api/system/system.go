@@ -55,7 +55,7 @@ type systemProcess struct {
 	Version     string         `json:"version"`
 	Address     string         `json:"address" doc:"The address that Postgres sees; empty for a local socket"`
 	Connections int            `json:"connections" doc:"The number of connections to Postgres"`
-	Since       domain.Instant `json:"since" doc:"When the oldest of these connections was made"`
+	Since       domain.Instant `json:"since" doc:"When the oldest of its connections was made"`
 }
 
 type systemInfo struct {
@@ -63,12 +63,12 @@ type systemInfo struct {
 	GoVersion       string          `json:"go_version"`
 	Now             domain.Instant  `json:"now" doc:"The time of the database's clock"`
 	Checks          []systemCheck   `json:"checks" nullable:"false" doc:"The checks of /readyz"`
-	Processes       []systemProcess `json:"processes" nullable:"false" doc:"The processes that are connected to Postgres. Executors are not"`
+	Processes       []systemProcess `json:"processes" nullable:"false" doc:"The processes that are connected to Postgres. Executors do not connect to Postgres"`
 	SchedulerSeenAt *domain.Instant `json:"scheduler_seen_at" doc:"When a scheduler was last active. Each scheduler records this every two seconds"`
 	Unfired         int64           `json:"unfired" doc:"Runs that are over two seconds past due and not fired yet; at most 10,000 are counted"`
-	UnfiredDueAt    *domain.Instant `json:"unfired_due_at" doc:"The due instant of the oldest of them"`
+	UnfiredDueAt    *domain.Instant `json:"unfired_due_at" doc:"The due instant of the oldest run that unfired counts"`
 	Waiting         int64           `json:"waiting" doc:"Due runs that wait for an instance; at most 10,000 are counted"`
-	WaitingDueAt    *domain.Instant `json:"waiting_due_at" doc:"The due instant of the oldest of them"`
+	WaitingDueAt    *domain.Instant `json:"waiting_due_at" doc:"The due instant of the oldest run that waiting counts"`
 	AuditedThrough  domain.Instant  `json:"audited_through" doc:"The fire check has covered all fire times that were due by this instant"`
 	CountedThrough  domain.Instant  `json:"counted_through" doc:"The run statistics include all runs that were settled by this instant"`
 	PostgresVersion string          `json:"postgres_version"`

@@ -125,8 +125,8 @@ func (a *API) remove(ctx context.Context, id auth.Identity, in *rest.IDPath) (*s
 	return nil, nil
 }
 
-// mayDelete returns Forbidden if an API token would delete a token with more rights than its own. A token that may only
-// read must not be able to end one that may make changes.
+// mayDelete returns Forbidden if an API token would delete a token with more rights than its own. A read-only token must not be
+// able to delete a token that may make changes.
 func (a *API) mayDelete(ctx context.Context, id auth.Identity, token int64) error {
 	if id.Interactive() {
 		return nil
@@ -163,7 +163,7 @@ func check(id auth.Identity, b tokenBody) error {
 		f.Add("role", "must be operator or admin to send events")
 	}
 	if b.Role == account.Admin && id.Role == account.Admin && len(b.Groups) > 0 {
-		f.Add("groups", "would not confine an admin's token; leave them out, or use the role operator")
+		f.Add("groups", "have no effect on an admin's token; leave them out, or use the role operator")
 	}
 	users.CheckGroups(&f, b.Groups)
 	for i, g := range b.Groups {

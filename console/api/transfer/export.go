@@ -91,8 +91,8 @@ func (a *API) Register(r *rest.Router) {
 		Responses: rest.TextResponse(yamlType, "The file")}, a.export)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/import", Tag: tag, Summary: "Import groups, calendars, jobs and event triggers", Needs: account.Operator,
 		Description: "The body is YAML that GET /export has written, or a job file, of at most 1 MiB. Groups, calendars and jobs are identified by name, event triggers " +
-			"by job and pattern. They are created, updated or left unchanged. Nothing is deleted. The whole file is checked before the first change, and any " +
-			"fault refuses all of it (locations are jobs[i].field). Then each item is changed in its own transaction, children first. If a change fails, " +
+			"by job and pattern. They are created, updated or left unchanged. Nothing is deleted. The whole file is checked before the first change. If it has any " +
+			"fault, nothing is changed (locations are jobs[i].field). Then each item is changed in its own transaction, children first. If a change fails, " +
 			"for example because of another change at the same time, the item has an error and counts in failed. Then import the file again. " +
 			"The token of a new group is not shown: replace it to get one. New groups, and new or changed calendars, need the role admin. " +
 			"Alert channels must already exist, and are not changed."}, a.importFile)
@@ -268,7 +268,7 @@ func (a *API) allJobs(ctx context.Context, f view.JobFilter) (all []domain.Job, 
 			return all, nil
 		}
 		if len(all) > maxExported {
-			return nil, problem.Invalid("group", fmt.Sprintf("there are more than %d jobs; take one group at a time", maxExported))
+			return nil, problem.Invalid("group", fmt.Sprintf("there are more than %d jobs; export one group at a time", maxExported))
 		}
 		f.After = next
 	}

@@ -126,7 +126,7 @@ func yamlOrJSON(contentType string) bool {
 	return err == nil && (slices.Contains([]string{yamlType, "application/x-yaml", "text/yaml", "text/x-yaml"}, t) || rest.IsJSON(contentType))
 }
 
-// read reads the groups that the file names, and their jobs.
+// read loads the groups that the file names, and their jobs.
 func (m *importing) read(ctx context.Context) error {
 	wanted := map[string]bool{}
 	for i, j := range m.file.Jobs {
@@ -196,7 +196,7 @@ func (m *importing) check(ctx context.Context) error {
 	return m.faults.Err("the file is not valid")
 }
 
-// standIn begins the placeholder ids of children that the same file creates.
+// standIn is the first placeholder id of children that the same file creates.
 const standIn = domain.JobID(1) << 52
 
 func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool) error {
@@ -294,7 +294,7 @@ func (m *importing) spec(j *jobfile.Job, find func(string) (domain.JobID, bool))
 	return spec, jobs.Unmask(&spec, m.stored(j))
 }
 
-// checkCycles finds cycles of children that the file closes.
+// checkCycles finds cycles of child jobs that the import would create.
 func (m *importing) checkCycles() {
 	keys := make(map[domain.JobID]string, len(m.jobs))
 	for key, j := range m.jobs {

@@ -60,7 +60,7 @@ func (m *importing) checkCalendars(ctx context.Context) error {
 	return nil
 }
 
-// readCalendar stores the calendar of a name, nil if there is none.
+// readCalendar loads the calendar with the name into the import, nil if there is none.
 func (m *importing) readCalendar(ctx context.Context, name string) error {
 	if _, known := m.calendars[name]; known || !domain.ValidCalendarName(name) {
 		return nil

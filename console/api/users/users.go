@@ -1,7 +1,7 @@
 // Package users is the REST API of users, for admins.
 //
-// Changes of users need a log-in. Otherwise a leaked API token of an admin could change passwords or make another admin, and
-// its finder would keep these rights after the token is deleted.
+// Changes of users need a session. Otherwise an attacker with a leaked API token of an admin could change passwords or create
+// another admin, and keep these rights after the token is deleted.
 package users
 
 import (
@@ -51,12 +51,12 @@ func (a *API) Register(r *rest.Router) {
 		Status: 201, Body: rest.BodyOf[userBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/users/{username}", Tag: tag, Summary: "Show a user", Needs: account.Admin}, a.show)
 	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/users/{username}", Tag: tag, Summary: "Change a user", Needs: account.Admin, LogIn: true,
-		Description: "Absent fields stay as they are. A new role or password ends the user's log-ins. The last admin cannot be disabled or get another role (409).",
+		Description: "Absent fields stay as they are. A new role or password ends the user's sessions. The last admin cannot be disabled or get another role (409).",
 		Body:        rest.BodyOf[userChange]()}, a.change)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/users/{username}/logout", Tag: tag, Summary: "Log a user out everywhere", Needs: account.Admin, LogIn: true,
-		Description: "Ends all log-ins of the user at once. API tokens stay valid."}, a.logOut)
+		Description: "Ends all sessions of the user at once. API tokens stay valid."}, a.logOut)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/users/{username}", Tag: tag, Summary: "Delete a user", Needs: account.Admin, LogIn: true,
-		Description: "This ends the user's log-ins and deletes the user's tokens. The last admin cannot be deleted (409)."}, a.remove)
+		Description: "This ends the user's sessions and deletes the user's tokens. The last admin cannot be deleted (409)."}, a.remove)
 }
 
 // User is a user as the API shows it.
@@ -83,7 +83,7 @@ type userChange struct {
 	Role               *account.Role `json:"role,omitempty" enum:"admin,operator,viewer"`
 	Groups             *[]string     `json:"groups,omitempty" doc:"For operators and viewers: the groups that they may see"`
 	Disabled           *bool         `json:"disabled,omitempty" doc:"A disabled user cannot log in, and the user's tokens do not work"`
-	Password           *string       `json:"password,omitempty" format:"password" doc:"At least 10 characters; ends the user's log-ins"`
+	Password           *string       `json:"password,omitempty" format:"password" doc:"At least 10 characters; ends the user's sessions"`
 	MustChangePassword *bool         `json:"must_change_password,omitempty" doc:"Whether the user must change the password before doing anything else"`
 }
 
@@ -169,14 +169,14 @@ func (a *API) change(ctx context.Context, id auth.Identity, in *struct {
 	return rest.Answer(Of(after)), nil
 }
 
-// changedUser is the entry of a change in the audit log, which has no password.
+// changedUser is the form of a changed user in the audit log, without the password.
 type changedUser struct {
 	User
 	PasswordChanged bool `json:"password_changed"`
 }
 
-// adminGroups is the fault of groups of an admin.
-const adminGroups = "would not confine an admin; leave them out, or use the role operator"
+// adminGroups is the error text for an admin with groups.
+const adminGroups = "have no effect on an admin; leave them out, or use the role operator"
 
 func (b *userChange) check(present account.User) error {
 	var f domain.Faults

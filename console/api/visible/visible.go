@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// The messages of NotFound.
+// The messages of the NotFound errors of this package.
 const (
 	NoGroup = "there is no group of this name"
 	NoJob   = "there is no such job"

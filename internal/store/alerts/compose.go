@@ -202,7 +202,7 @@ type AlertDelivery struct {
 	Channel   string         `json:"channel"`
 	State     DeliveryState  `json:"state"`
 	Tries     int            `json:"tries"`
-	Error     string         `json:"error,omitempty" doc:"Of the latest try; admins see it"`
+	Error     string         `json:"error,omitempty" doc:"The error of the latest attempt to deliver. Only admins see it"`
 	UpdatedAt domain.Instant `json:"updated_at"`
 }
 
