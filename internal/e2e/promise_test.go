@@ -192,7 +192,7 @@ func TestPromiseRollingRestart(t *testing.T) {
 		t.Log(line)
 	}
 	if stall := pulse.Worst(); stall > time.Second {
-		t.Skipf("NOT COVERED: lateness during a rolling restart, because the machine stalled for %v, and offers and heartbeats expired", stall)
+		t.Skipf("NOT COVERED: on this system at this time, lateness during a rolling restart: the machine stalled for %v, so that offers and heartbeats expired", stall)
 	}
 	for _, job := range jobs {
 		firesExactly(t, c.db, job, until, eachSucceeds)
