@@ -70,6 +70,7 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 	if err != nil {
 		return nil, err
 	}
+	s.OnEnded(d.Ended)
 	p.add("roster and offers", d.Watch)
 	return d, nil
 }
