@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/belfryhq/belfry/dispatcher/announce"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -66,4 +68,62 @@ func TestNotifiesSubscribers(t *testing.T) {
 	if err := sub.Unsubscribe(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Runs that end without an attempt are published and counted: the run of a child whose group has no room, and the unstarted run of
+// a deleted job.
+func TestRunsThatEndWithoutAnAttempt(t *testing.T) {
+	w := newWorld(t, option{quiet: true, still: true})
+	w.pg.OnEnded(w.Ended)
+	sub, err := w.admin.SubscribeSync(wire.RunSubject("g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.admin.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	published := func() wire.RunChange {
+		t.Helper()
+		for {
+			m, err := sub.NextMsg(patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c wire.RunChanges
+			if err := wire.Decode(m.Data, &c); err != nil {
+				t.Fatal(err)
+			}
+			if len(c.Runs) == 1 {
+				return c.Runs[0]
+			}
+		}
+	}
+	check := func(id domain.RunID, state domain.State, reason domain.Reason) {
+		t.Helper()
+		if c := published(); c.RunID != id.String() || c.State != string(state) || c.Reason != string(reason) {
+			t.Errorf("published: %+v, want run %s %s/%s", c, id, state, reason)
+		}
+		if n := w.metric("belfry_runs_finished_total", string(state)); n != 1 {
+			t.Errorf("%v runs are counted as %s", n, state)
+		}
+	}
+	job, child := w.job("j"), w.job("child")
+	id := w.trigger(job)
+	if _, err := w.pg.DeleteJob(t.Context(), job, 0, "test"); err != nil {
+		t.Fatal(err)
+	}
+	check(id, domain.Cancelled, domain.ReasonJobDeleted)
+
+	w.exec(`UPDATE groups SET limits = '{"max_live_runs": 0}' WHERE name = 'g'`)
+	at := w.pg.Now()
+	var ended []engine.Change
+	err = w.pg.Tx(t.Context(), func(tx pgx.Tx) (err error) {
+		ended, err = w.pg.PlanChildTx(t.Context(), tx, id, child, at)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pg.Ended(ended)
+	check(domain.ChildRunID(id, child, at), domain.Skipped, domain.ReasonQueueFull)
 }

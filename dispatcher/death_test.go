@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/store"
 )
 
 // An instance dies while it runs an attempt. The attempt is lost, and the job's policy retries it on another instance.
@@ -324,4 +326,73 @@ func TestNoTimeoutWithoutHearing(t *testing.T) {
 	w.holds(2500*time.Millisecond, "it is not given up", func() bool { s := w.run(id).State; return s == "queued" || s == "running" })
 	a.report(o, wire.Succeeded)
 	w.becomes(id, "succeeded")
+}
+
+// stuck is a store in which queries about group h do not return.
+type stuck struct {
+	*store.Store
+	ended   <-chan struct{}
+	waiting atomic.Int32 // queries that wait
+}
+
+func (s *stuck) wait(ctx context.Context, group string) {
+	if group == "h" {
+		s.waiting.Add(1)
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// RunsOf implements verdict.Store.
+func (s *stuck) RunsOf(ctx context.Context, b engine.BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error) {
+	s.wait(ctx, b.Group)
+	return s.Store.RunsOf(ctx, b, after, limit)
+}
+
+// PastGiveUp implements reconcile.Store.
+func (s *stuck) PastGiveUp(ctx context.Context, group string, limit int) ([]engine.LiveRun, error) {
+	s.wait(ctx, group)
+	return s.Store.PastGiveUp(ctx, group, limit)
+}
+
+// The work for one group hangs: the verdict about a dead instance, the questions about running attempts, and the end of overdue runs.
+// This delays no other group.
+func TestGroupDelaysNoVerdictOfAnother(t *testing.T) {
+	hanging := &stuck{ended: t.Context().Done()}
+	w := newWorld(t, option{wrap: func(s *stores) {
+		hanging.Store = s.pg
+		s.Verdict, s.Reconcile = hanging, hanging
+	}})
+	running := func(group, instance string) (*puppet, domain.RunID) {
+		t.Helper()
+		p := w.join(instance, func(p *puppet) { p.group, p.handlers = group, []string{instance} })
+		id := w.trigger(w.job(instance, func(s *domain.JobSpec) { s.Group, s.Handler = group, instance }))
+		p.got(id, 1)
+		w.becomes(id, "running")
+		return p, id
+	}
+	overdue := func(id domain.RunID) {
+		t.Helper()
+		w.exec(`UPDATE runs_live SET give_up_at = now() - interval '1 s' WHERE id = $1`, id)
+	}
+	dead, _ := running("h", "dead")
+	_, late := running("h", "late")
+	dead.die()
+	overdue(late)
+	w.eventually("all work for group h hangs", func() bool { return hanging.waiting.Load() == 3 })
+
+	a, lost := running("g", "a")
+	b, unknown := running("g", "b")
+	_, timedOut := running("g", "c")
+	a.die()
+	b.set(func() { delete(b.known, attempt{unknown.String(), 1}) })
+	overdue(timedOut)
+	w.becomes(lost, "failed/lost")
+	w.becomes(unknown, "failed/lost")
+	w.becomes(timedOut, "failed/timeout")
+	if n := hanging.waiting.Load(); n != 3 {
+		t.Errorf("%d queries about group h hang", n)
+	}
 }

@@ -330,3 +330,34 @@ func TestAllSettled(t *testing.T) {
 	}
 	check("after that", "g", true)
 }
+
+// An executor of one group sends boot ids that Postgres refuses. Runs of other groups, which are fired and settled in the same
+// batches, are not affected.
+func TestBootIDsThatPostgresRefuses(t *testing.T) {
+	w := newWorld(t, option{still: true})
+	a := w.join("a", auto)
+	w.join("bad", func(p *puppet) { p.group, p.heartbeat = "h", false }).hostile()
+	w.eventually("its heartbeat is read", func() bool {
+		_, alive := w.roster.Boot("h", "bad")
+		return alive || len(w.letters("heartbeat")) > 0
+	})
+	id := w.trigger(w.job("j"))
+	w.trigger(w.job("of h", func(s *domain.JobSpec) { s.Group = "h" }))
+	runs, _, err := w.pg.ClaimNear(t.Context(), 10)
+	if err != nil || len(runs) != 2 {
+		t.Fatalf("claimed %+v, %v", runs, err)
+	}
+	if _, err := w.Fire(t.Context(), runs); err != nil {
+		t.Errorf("cannot fire: %v", err)
+	}
+	a.got(id, 1)
+	w.becomes(id, "succeeded")
+	w.eventually("its result is a dead letter", func() bool { return len(w.letters("result")) > 0 })
+}
+
+// hostile sends a heartbeat and a result whose boot id contains a NUL.
+func (p *puppet) hostile() {
+	p.boot += "\x00"
+	p.beat()
+	p.report(wire.Offer{RunID: domain.NewRunID(time.Now()).String(), Attempt: 1}, wire.Succeeded)
+}

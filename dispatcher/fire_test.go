@@ -71,7 +71,7 @@ func TestParentOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := time.Now()
-		if err := w.pg.PlanChildTx(t.Context(), tx, parent, child, now); err != nil {
+		if _, err := w.pg.PlanChildTx(t.Context(), tx, parent, child, now); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Commit(t.Context()); err != nil {

@@ -215,6 +215,9 @@ func (f *Firing) Kill(ctx context.Context, id domain.RunID, by string) error {
 	return err
 }
 
+// Ended publishes and counts runs that a transaction has ended although none of their attempts ended.
+func (f *Firing) Ended(runs []engine.Change) { f.recorder.Dropped(runs) }
+
 // Instances lists the live instances of a group, or of all groups if group is empty.
 func (f *Firing) Instances(group string) []domain.Instance { return f.roster.Instances(group) }
 

@@ -28,7 +28,9 @@ import (
 type Store interface {
 	ReplanTx(ctx context.Context, tx pgx.Tx, run domain.RunID, attempt int) error
 	AlertState
-	PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error
+	// PlanChildTx returns the run if it has ended it. After the commit, the caller passes it to Ended.
+	PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) (ended []engine.Change, err error)
+	Ended(runs []engine.Change)
 }
 
 // The queue and the limits of one process.
@@ -211,14 +213,16 @@ type childWorker struct {
 
 // Work plans the run of a child.
 func (w *childWorker) Work(ctx context.Context, job *river.Job[childArgs]) error {
-	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-		if err := w.store.PlanChildTx(ctx, tx, job.Args.ParentRunID, job.Args.JobID, job.Args.EndedAt.Time); err != nil {
+	var ended []engine.Change
+	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) (err error) {
+		if ended, err = w.store.PlanChildTx(ctx, tx, job.Args.ParentRunID, job.Args.JobID, job.Args.EndedAt.Time); err != nil {
 			return err
 		}
-		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+		_, err = river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
 		return err
 	})
 	if err == nil {
+		w.store.Ended(ended)
 		w.trace("followed_up")
 	}
 	return err

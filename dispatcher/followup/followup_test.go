@@ -298,6 +298,33 @@ func TestChild(t *testing.T) {
 	}
 }
 
+// The run of a child ends at once if its group has too many unfinished runs. This is reported once, after the commit.
+func TestChildBeyondTheLimit(t *testing.T) {
+	b := newBench(t)
+	b.exec(`UPDATE groups SET limits = '{"max_live_runs": 0}' WHERE name = 'g'`)
+	child := b.job("child")
+	ended := make(chan engine.Change, 10)
+	b.pg.OnEnded(func(runs []engine.Change) {
+		for _, r := range runs {
+			if n := b.count(`SELECT count(*) FROM runs_history WHERE id = $1`, r.RunID); n != 1 {
+				t.Errorf("run %s is reported before the commit", r.RunID)
+			}
+			ended <- r
+		}
+	})
+	up := engine.FollowUp{RunID: domain.NewRunID(time.Now()), ChildJob: child, EndedAt: time.Now()}
+	b.insert(up, up)
+	stop := b.work()
+	b.worked(2)
+	stop() // the workers' functions have returned
+	if len(ended) != 1 {
+		t.Fatalf("%d runs are reported", len(ended))
+	}
+	if r := <-ended; r.JobID != child || r.State != domain.Skipped || r.Reason != domain.ReasonQueueFull || r.Cause != domain.CauseChild {
+		t.Errorf("the ended run is %+v", r)
+	}
+}
+
 // A transaction that is not committed has no follow-ups.
 func TestInsertIsTheTransactions(t *testing.T) {
 	b := newBench(t)

@@ -285,11 +285,12 @@ func (f *Fair) Away(away bool) {
 	}
 }
 
-// Waiting returns how many messages wait in the queues and in the stream.
-func (f *Fair) Waiting() int {
+// Waiting returns how many messages of a group wait in its queue. It adds those in the stream that were not delivered yet, of
+// whichever groups, because some may be of this one.
+func (f *Fair) Waiting(group string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.queues.waiting + int(min(f.behind, math.MaxInt32))
+	return f.queues.waitingOf(group) + int(min(f.behind, math.MaxInt32))
 }
 
 // work handles batches until no messages are left, or until drainTime after the last was fetched.

@@ -224,3 +224,11 @@ func (q *queues) bytesOf(group string) int {
 	}
 	return 0
 }
+
+// waitingOf returns how many messages of a group no worker has.
+func (q *queues) waitingOf(group string) int {
+	if g := q.groups[group]; g != nil {
+		return len(g.waiting)
+	}
+	return 0
+}

@@ -29,7 +29,7 @@ type Store interface {
 	Now() time.Time // the database's clock
 	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
 	PastDeadline(ctx context.Context, limit int) ([]engine.LiveRun, error)
-	PastGiveUp(ctx context.Context, limit int) ([]engine.LiveRun, error)
+	PastGiveUp(ctx context.Context, group string, limit int) ([]engine.LiveRun, error)
 	UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error)
 	ReplanOverdue(ctx context.Context, limit int) (int, error)
 	GoOnChains(ctx context.Context, limit int) (int, error)
@@ -51,10 +51,13 @@ type Config struct {
 }
 
 // Reconciler repairs runs. Create one with New and call Run.
-type Reconciler struct{ Config }
+type Reconciler struct {
+	Config
+	overdue *peer.Lanes // of endOverdue
+}
 
 // New returns a reconciler.
-func New(cfg Config) *Reconciler { return &Reconciler{cfg} }
+func New(cfg Config) *Reconciler { return &Reconciler{cfg, peer.NewLanes()} }
 
 // batch is the maximum number of runs that one pass repairs.
 const batch = 500
@@ -80,6 +83,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 		every(5*time.Second, "cannot continue jobs with a fixed delay, retrying", r.counted("fixed_delay_stopped", r.Store.GoOnChains)),
 		every(15*time.Second, "cannot return stray runs, retrying", r.returnStrays),
 	)
+	r.overdue.Wait()
 }
 
 func (r *Reconciler) counted(kind string, f func(context.Context, int) (int, error)) func(context.Context) error {
@@ -163,10 +167,21 @@ func (r *Reconciler) endOverdue(ctx context.Context) error {
 	if !r.Peers.HeardForLong() {
 		return nil
 	}
-	if some, err := r.Judge.AnyOverdue(ctx); err != nil || !some {
+	groups, err := r.Judge.Overdue(ctx)
+	if err != nil {
 		return err
 	}
-	runs, err := r.Store.PastGiveUp(ctx, batch)
+	for _, group := range groups {
+		if r.overdue.Idle(group) {
+			r.overdue.Do(ctx, []string{group}, func() error { return r.endOverdueOf(ctx, group) })
+		}
+	}
+	return r.overdue.Err()
+}
+
+// endOverdueOf is endOverdue for one group.
+func (r *Reconciler) endOverdueOf(ctx context.Context, group string) error {
+	runs, err := r.Store.PastGiveUp(ctx, group, batch)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package results
 
 import (
 	"context"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
@@ -15,27 +17,39 @@ const behindFor = 2 * time.Second
 // maxBacklog bounds the age that Backlog returns, so that lost results are found during a backlog too.
 const maxBacklog = 5 * time.Second
 
-// backlog is the last observation of results that waited to be settled.
-type backlog struct {
-	seen time.Time
-	age  time.Duration // of the oldest result in a settled batch, at most maxBacklog
+// backlogs holds the last observation of results that waited to be settled, for each group that had some lately.
+type backlogs struct {
+	mu sync.Mutex
+	of map[string]backlog
 }
 
-// Backlog returns how old results are when this process settles them. ok is false if few results wait. During a backlog, the judge
-// asks later about attempts without news. No verdict depends on Backlog.
-func (c *Consumer) Backlog() (age time.Duration, ok bool) {
-	b := c.behind.Load()
-	if b == nil || time.Since(b.seen) >= behindFor {
+type backlog struct {
+	seen time.Time
+	age  time.Duration // of the group's oldest result in a settled batch, at most maxBacklog
+}
+
+// Backlog returns how old the results of a group are when this process settles them. ok is false if few of them wait. During a
+// backlog, the judge asks later about the group's attempts without news. No verdict depends on Backlog.
+func (c *Consumer) Backlog(group string) (age time.Duration, ok bool) {
+	c.behind.mu.Lock()
+	defer c.behind.mu.Unlock()
+	b, ok := c.behind.of[group]
+	if !ok || time.Since(b.seen) >= behindFor {
 		return 0, false
 	}
 	return b.age, true
 }
 
-// noteBacklog records a backlog if more than a few messages wait. published is when the oldest settled message was published.
-func (c *Consumer) noteBacklog(waiting int, published time.Time) {
-	if waiting > settlers*maxMessages {
-		c.behind.Store(&backlog{seen: time.Now(), age: min(max(time.Since(published), 0), maxBacklog)})
+// noteBacklog records a backlog if more than a few messages of a group wait. published is when the oldest settled message was
+// published.
+func (c *Consumer) noteBacklog(group string, waiting int, published time.Time) {
+	if waiting <= settlers*maxMessages {
+		return
 	}
+	c.behind.mu.Lock()
+	defer c.behind.mu.Unlock()
+	maps.DeleteFunc(c.behind.of, func(_ string, b backlog) bool { return time.Since(b.seen) >= behindFor })
+	c.behind.of[group] = backlog{seen: time.Now(), age: min(max(time.Since(published), 0), maxBacklog)}
 }
 
 const measurePeriod = 2 * time.Second

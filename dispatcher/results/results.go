@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -57,7 +56,7 @@ type Consumer struct {
 	overflow overflow
 	settled  *prometheus.CounterVec
 	waiting  prometheus.Gauge
-	behind   atomic.Pointer[backlog] // nil until results had to wait
+	behind   backlogs
 	checks   checks
 }
 
@@ -75,7 +74,7 @@ func New(cfg Config) *Consumer {
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(c.settled, c.waiting)
 	}
-	c.checks.of, c.overflow.full = make(map[string]*checksOf), make(map[string]time.Time)
+	c.checks.of, c.overflow.full, c.behind.of = make(map[string]*checksOf), make(map[string]time.Time), make(map[string]backlog)
 	c.fair = intake.NewFair(intake.FairConfig{
 		JetStream: cfg.JetStream, Log: cfg.Log, Registry: cfg.Registry, Kind: "result", Stream: wire.StreamResults, Durable: consumerName,
 		Workers: settlers, Limit: maxMessages, Bounds: cfg.Bounds, Handle: c.handle, Excess: c.spill, Shed: c.shed, Read: c.readOverflow,
@@ -124,13 +123,16 @@ func (c *Consumer) handle(ctx context.Context, msgs []*intake.Message) {
 	if !c.take(ctx, msgs) {
 		return
 	}
-	oldest := time.Now()
+	oldest := make(map[string]time.Time)
 	for _, m := range msgs {
-		if meta, err := m.Metadata(); err == nil && meta.Timestamp.Before(oldest) {
-			oldest = meta.Timestamp
+		meta, err := m.Metadata()
+		if at, known := oldest[m.Group]; err == nil && (!known || meta.Timestamp.Before(at)) {
+			oldest[m.Group] = meta.Timestamp
 		}
 	}
-	c.noteBacklog(c.fair.Waiting(), oldest)
+	for group, published := range oldest {
+		c.noteBacklog(group, c.fair.Waiting(group), published)
+	}
 }
 
 // take settles the results of messages, moves what it cannot process to the dead letters, and acknowledges the messages. While

@@ -279,8 +279,8 @@ func heartbeat(k string, value []byte) (b wire.Heartbeat, err error) {
 	switch {
 	case !wire.ValidInstance(name):
 		return b, fmt.Errorf("instance %.80q: a name has 1 to 128 letters, digits, _ and -, and begins with a letter or digit", name)
-	case b.BootID == "" || len(b.BootID) > wire.MaxBootID:
-		return b, fmt.Errorf("boot_id has %d bytes; 1 to %d are allowed", len(b.BootID), wire.MaxBootID)
+	case !wire.ValidBootID(b.BootID):
+		return b, fmt.Errorf("boot_id %.80q: it has 1 to %d bytes of UTF-8 without control characters", b.BootID, wire.MaxBootID)
 	}
 	if b.Beat < 0 {
 		return b, fmt.Errorf("beat is %d: heartbeats are counted from 1", b.Beat)

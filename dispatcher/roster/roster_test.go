@@ -358,6 +358,7 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 		string(wire.Encode(beat("b", "9"))),             // another instance's
 		string(wire.Encode(beat("a", "9", group("h")))), // another group's
 		string(wire.Encode(beat("a", ""))),              // no boot
+		string(wire.Encode(beat("a", "9\x00"))),         // Postgres refuses it
 		string(wire.Encode(beat("a", "9", func(h *wire.Heartbeat) { h.V = 2 }))),
 	}
 	for _, value := range malformed {

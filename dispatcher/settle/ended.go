@@ -37,7 +37,7 @@ func EndedOf(group string, r wire.Result) (engine.Ended, error) {
 	default:
 		return e, fmt.Errorf("run %s: outcome %q is not known", id, r.Outcome)
 	}
-	if !wire.ValidInstance(r.Instance) || r.BootID == "" || len(r.BootID) > wire.MaxBootID || r.Attempt < 1 || r.Attempt > domain.MaxRetries+1 || e.LastLine < 0 || e.RetryAfter < 0 {
+	if !wire.ValidInstance(r.Instance) || !wire.ValidBootID(r.BootID) || r.Attempt < 1 || r.Attempt > domain.MaxRetries+1 || e.LastLine < 0 || e.RetryAfter < 0 {
 		return e, fmt.Errorf("run %s: instance, boot_id, attempt, last_line or retry_after_ms is missing or out of range", id)
 	}
 	if e.FinishedAt.IsZero() {

@@ -48,6 +48,18 @@ func TestReportedReasons(t *testing.T) {
 	}
 }
 
+// Postgres would refuse a text with a NUL, and with it all results of a batch.
+func TestBootIDsOfResults(t *testing.T) {
+	for boot, valid := range map[string]bool{"b": true, "": false, "b\x00": false} {
+		_, err := EndedOf("g", wire.Result{
+			Instance: "a", BootID: boot, RunID: domain.RunID{1}.String(), Attempt: 1, Outcome: wire.Succeeded, FinishedAt: wire.Time{Time: time.Now()},
+		})
+		if (err == nil) != valid {
+			t.Errorf("boot id %q: %v", boot, err)
+		}
+	}
+}
+
 // clock is a store that knows only the time.
 type clock struct{ Store }
 

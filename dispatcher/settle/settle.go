@@ -113,7 +113,8 @@ func (r *Recorder) Reconciled(kind string, runs int) {
 	r.reconciled.WithLabelValues(kind).Add(float64(runs))
 }
 
-// Dropped publishes and counts runs that the block policy ended.
+// Dropped publishes and counts runs that a transaction has ended although none of their attempts ended, for example because
+// of the block policy.
 func (r *Recorder) Dropped(ended []engine.Change) {
 	r.announcer.Notify(ended)
 	r.CountDropped(ended)

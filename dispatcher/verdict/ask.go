@@ -2,6 +2,8 @@ package verdict
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,13 +22,53 @@ const (
 	silentRounds = 10                      // rounds in one pass
 )
 
-// silentAfter returns how long an attempt must be without news before the judge asks its instance. While the results stream has
-// a backlog, the time is longer: most such attempts have their results in the backlog, and asking would slow settling down.
-func (j *Judge) silentAfter() time.Duration {
-	if age, behind := j.Results.Backlog(); behind {
+// silentAfter returns how long an attempt of a group must be without news before the judge asks its instance. While results of the
+// group have to wait, the time is longer: most such attempts have their results among them, and asking would slow settling down.
+func (j *Judge) silentAfter(group string) time.Duration {
+	if age, behind := j.Results.Backlog(group); behind {
 		return answerWait + age
 	}
 	return settle.LongRun
+}
+
+// leastSilent returns the smallest silentAfter of the boots' groups.
+func (j *Judge) leastSilent(boots []engine.BoundBoot) time.Duration {
+	least := time.Duration(0)
+	for _, b := range boots {
+		if after := j.silentAfter(b.Group); least == 0 || after < least {
+			least = after
+		}
+	}
+	return max(least, settle.LongRun)
+}
+
+// bundle is groups whose silent runs are read with one query.
+type bundle struct {
+	groups []string
+	runs   int
+	after  time.Duration // the longest silentAfter of the groups
+}
+
+// bundles divides groups, given with their numbers of silent runs, so that a query has room for all runs of a bundle. A group with
+// more runs is alone in its bundle, and so keeps no other group's runs out. Groups whose results have to wait are not mixed with
+// the others, which would have to wait as long.
+func bundles(runs map[string]int, after func(group string) time.Duration) (out []bundle) {
+	for _, late := range []bool{false, true} {
+		first := len(out)
+		for _, group := range slices.Sorted(maps.Keys(runs)) {
+			n, own := runs[group], after(group)
+			if (own > settle.LongRun) != late {
+				continue
+			}
+			if last := len(out) - 1; last >= first && out[last].runs+n <= silentBatch {
+				b := &out[last]
+				b.groups, b.runs, b.after = append(b.groups, group), b.runs+n, max(b.after, own)
+				continue
+			}
+			out = append(out, bundle{[]string{group}, n, own})
+		}
+	}
+	return out
 }
 
 // askSilent asks instances about attempts whose offer has no recorded answer, or was never sent. Running attempts are recorded
@@ -36,11 +78,26 @@ func (j *Judge) askSilent(ctx context.Context) error {
 	if !j.Peers.Connected() {
 		return nil
 	}
-	if some, err := j.anyBound(ctx, 0, func(b engine.BoundBoot) int { return b.Silent }); err != nil || !some {
+	boots, err := j.boundBoots(ctx, 0)
+	if err != nil {
 		return err
 	}
+	silent := counted(boots, func(b engine.BoundBoot) int { return b.Silent })
+	maps.DeleteFunc(silent, func(group string, _ int) bool { return !j.silent.Idle(group) })
+	after := make(map[string]time.Duration, len(silent))
+	for group := range silent {
+		after[group] = j.silentAfter(group)
+	}
+	for _, b := range bundles(silent, func(group string) time.Duration { return after[group] }) {
+		j.silent.Do(ctx, b.groups, func() error { return j.askSilentOf(ctx, b) })
+	}
+	return nil
+}
+
+// askSilentOf is askSilent for some groups.
+func (j *Judge) askSilentOf(ctx context.Context, of bundle) error {
 	for range silentRounds {
-		runs, err := j.Store.Silent(ctx, j.silentAfter(), silentBatch)
+		runs, err := j.Store.Silent(ctx, of.groups, of.after, silentBatch)
 		if err != nil {
 			return err
 		}
@@ -66,32 +123,48 @@ func (j *Judge) askRunning(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	groups := make(map[string][]engine.BoundBoot)
 	for _, b := range boots {
-		if id, alive := j.Roster.Boot(b.Group, b.Instance); b.Running == 0 || !alive || id != b.BootID {
-			continue // there is nothing to ask about, or the boot may be dead
+		if id, alive := j.Roster.Boot(b.Group, b.Instance); b.Running == 0 || !alive || id != b.BootID || !j.running.Idle(b.Group) {
+			continue // there is nothing to ask about, or the boot may be dead, or the last pass still asks
 		}
-		var after domain.RunID
-		for {
-			runs, err := j.Store.RunsOf(ctx, b, after, peer.ControlBatch)
-			if err != nil {
-				return err
-			}
-			var running []engine.LiveRun
-			for _, r := range runs {
-				if r.State == domain.Running {
-					running = append(running, r)
+		groups[b.Group] = append(groups[b.Group], b)
+	}
+	for group, boots := range groups {
+		j.running.Do(ctx, []string{group}, func() error {
+			for _, b := range boots {
+				if err := j.askRunningOn(ctx, b); err != nil {
+					return err
 				}
 			}
-			if len(running) > 0 {
-				j.ask(ctx, peer.Boot{Group: b.Group, Instance: b.Instance, ID: b.BootID}, running, false)
-			}
-			if len(runs) < peer.ControlBatch {
-				break
-			}
-			after = runs[len(runs)-1].ID
-		}
+			return nil
+		})
 	}
 	return nil
+}
+
+// askRunningOn is askRunning for one boot.
+func (j *Judge) askRunningOn(ctx context.Context, b engine.BoundBoot) error {
+	var after domain.RunID
+	for {
+		runs, err := j.Store.RunsOf(ctx, b, after, peer.ControlBatch)
+		if err != nil {
+			return err
+		}
+		var running []engine.LiveRun
+		for _, r := range runs {
+			if r.State == domain.Running {
+				running = append(running, r)
+			}
+		}
+		if len(running) > 0 {
+			j.ask(ctx, peer.Boot{Group: b.Group, Instance: b.Instance, ID: b.BootID}, running, false)
+		}
+		if len(runs) < peer.ControlBatch {
+			return nil
+		}
+		after = runs[len(runs)-1].ID
+	}
 }
 
 // findings groups the attempts that an instance was asked about by the action that the judge takes.

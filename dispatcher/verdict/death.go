@@ -21,7 +21,7 @@ import (
 const minLostAfter = 15 * time.Second
 
 const (
-	maxJudged = 64     // concurrent verdicts
+	maxJudged = 64     // concurrent verdicts about instances of one group
 	maxRuns   = 10_000 // attempts of one verdict
 )
 
@@ -58,19 +58,31 @@ func (j *Judge) judgeDeaths(ctx context.Context) error {
 		}
 	}
 	j.missing = gone
-	// Boots are judged concurrently, because a verdict waits for answers, and an unreachable instance must not delay the others.
+	groups := make(map[string][]engine.BoundBoot)
+	for b, since := range gone {
+		if time.Since(since) < j.patient || !j.Roster.Silent(b.Group, b.Instance, b.BootID, 0, time.Now()) || !j.deaths.Idle(b.Group) {
+			continue
+		}
+		groups[b.Group] = append(groups[b.Group], b)
+	}
+	for group, boots := range groups {
+		j.deaths.Do(ctx, []string{group}, func() error { return j.judgeAll(ctx, boots, gone) })
+	}
+	return nil
+}
+
+// judgeAll judges boots of one group concurrently, because a verdict waits for answers, and an unreachable instance must not delay
+// the others. since is when each boot was first missing.
+func (j *Judge) judgeAll(ctx context.Context, boots []engine.BoundBoot, since map[engine.BoundBoot]time.Time) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	slots := make(chan struct{}, maxJudged)
-	for b, since := range gone {
-		if time.Since(since) < j.patient || !j.Roster.Silent(b.Group, b.Instance, b.BootID, 0, time.Now()) {
-			continue
-		}
+	for _, b := range boots {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := j.judge(ctx, b, since); err != nil {
+			if err := j.judge(ctx, b, since[b]); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("instance %s: %w", b.Instance, err))

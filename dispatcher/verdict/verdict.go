@@ -6,7 +6,10 @@ package verdict
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/dispatcher/fire"
@@ -24,7 +27,7 @@ import (
 // Store defines the database operations that the judge needs.
 type Store interface {
 	Now() time.Time // the database's clock
-	Silent(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error)
+	Silent(ctx context.Context, groups []string, after time.Duration, limit int) ([]engine.LiveRun, error)
 	BoundBoots(ctx context.Context, silentAfter time.Duration) ([]engine.BoundBoot, error)
 	RunsOf(ctx context.Context, b engine.BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error)
 	RaiseBinds(ctx context.Context, runs []engine.LiveRun) ([]engine.LiveRun, error)
@@ -50,6 +53,9 @@ type Config struct {
 type Judge struct {
 	Config
 	bound   bound
+	silent  *peer.Lanes                    // of askSilent
+	running *peer.Lanes                    // of askRunning
+	deaths  *peer.Lanes                    // of judgeDeaths
 	missing map[engine.BoundBoot]time.Time // since when boots with runs are not live in the roster; only judgeDeaths uses it
 	patient time.Duration                  // the part of LostAfter beyond minLostAfter
 }
@@ -57,25 +63,28 @@ type Judge struct {
 // New returns a judge.
 func New(cfg Config) *Judge {
 	return &Judge{
-		Config: cfg, bound: newBound(), missing: make(map[engine.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
+		Config: cfg, bound: newBound(), silent: peer.NewLanes(), running: peer.NewLanes(), deaths: peer.NewLanes(),
+		missing: make(map[engine.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
 	}
 }
 
-// Run asks instances and gives verdicts until ctx ends. Each kind of question has its own loop, because it waits for answers.
+// Run asks instances and gives verdicts until ctx ends. Each kind of question has its own loop, and in a loop each group has its own
+// lane, because questions wait for answers.
 func (j *Judge) Run(ctx context.Context) {
-	every := func(period time.Duration, failure string, f func(context.Context) error) func(context.Context) {
+	every := func(period time.Duration, failure string, lanes *peer.Lanes, f func(context.Context) error) func(context.Context) {
 		return func(ctx context.Context) {
+			defer lanes.Wait()
 			for lifecycle.Pause(ctx, period) {
-				if err := f(ctx); err != nil && ctx.Err() == nil {
+				if err := errors.Join(f(ctx), lanes.Err()); err != nil && ctx.Err() == nil {
 					j.Log.WarnContext(ctx, failure, "err", err)
 				}
 			}
 		}
 	}
 	lifecycle.Together(ctx,
-		every(time.Second, "cannot find offers without an answer, retrying", j.askSilent),
-		every(5*time.Second, "cannot find running attempts, retrying", j.askRunning),
-		every(time.Second, "cannot judge whether instances are dead, retrying", j.judgeDeaths),
+		every(time.Second, "cannot find offers without an answer, retrying", j.silent, j.askSilent),
+		every(5*time.Second, "cannot find running attempts, retrying", j.running, j.askRunning),
+		every(time.Second, "cannot judge whether instances are dead, retrying", j.deaths, j.judgeDeaths),
 	)
 }
 
@@ -107,25 +116,26 @@ func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]engine.Bou
 	if time.Since(j.bound.at) < old {
 		return j.bound.boots, nil
 	}
-	boots, err := j.Store.BoundBoots(ctx, j.silentAfter())
+	boots, err := j.Store.BoundBoots(ctx, j.leastSilent(j.bound.boots))
 	if err == nil {
 		j.bound.boots, j.bound.at = boots, time.Now()
 	}
 	return boots, err
 }
 
-// AnyOverdue reports whether a bound run is past its timeout and the grace period.
-func (j *Judge) AnyOverdue(ctx context.Context) (bool, error) {
-	return j.anyBound(ctx, recent, func(b engine.BoundBoot) int { return b.Overdue })
+// Overdue returns the groups with bound runs that are past their timeout and the grace period.
+func (j *Judge) Overdue(ctx context.Context) ([]string, error) {
+	boots, err := j.boundBoots(ctx, recent)
+	return slices.Collect(maps.Keys(counted(boots, func(b engine.BoundBoot) int { return b.Overdue }))), err
 }
 
-// anyBound reports whether count is positive for any boot.
-func (j *Judge) anyBound(ctx context.Context, old time.Duration, count func(engine.BoundBoot) int) (bool, error) {
-	boots, err := j.boundBoots(ctx, old)
+// counted sums a number of boots by group, without groups whose sum is zero.
+func counted(boots []engine.BoundBoot, number func(engine.BoundBoot) int) map[string]int {
+	out := make(map[string]int)
 	for _, b := range boots {
-		if count(b) > 0 {
-			return true, err
+		if n := number(b); n > 0 {
+			out[b.Group] += n
 		}
 	}
-	return false, err
+	return out
 }

@@ -3,7 +3,10 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Time is an instant. Its JSON form is RFC 3339 with milliseconds in UTC.
@@ -242,6 +245,11 @@ const MaxHeartbeat = 16 << 10
 
 // MaxBootID is the maximum length of a boot id, in bytes.
 const MaxBootID = 64
+
+// ValidBootID reports whether s is a valid boot id: UTF-8 without control characters, of 1 to MaxBootID bytes.
+func ValidBootID(s string) bool {
+	return s != "" && len(s) <= MaxBootID && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
 
 // HeartbeatEvery is the period of the heartbeat. LeaseTTL is how long a heartbeat is valid. The bucket deletes an
 // instance's key LeaseTTL after its last heartbeat. The instance starts nothing once LeaseTTL has passed since its last

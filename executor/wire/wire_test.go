@@ -175,3 +175,14 @@ func TestSubjects(t *testing.T) {
 		}
 	}
 }
+
+func TestValidBootID(t *testing.T) {
+	for id, want := range map[string]bool{
+		"5f0c8a1e9d3b4c67": true, "ä b.*": true, strings.Repeat("a", MaxBootID): true, strings.Repeat("a", MaxBootID+1): false,
+		"": false, "a\x00": false, "a\n": false, "a\u0085": false, "a\xff": false,
+	} {
+		if ValidBootID(id) != want {
+			t.Errorf("boot id %q: %v", id, !want)
+		}
+	}
+}

@@ -70,6 +70,7 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 	if err != nil {
 		return nil, err
 	}
+	s.OnEnded(d.Ended)
 	p.group.Add(lifecycle.Component{Name: "roster and offers", Run: d.Watch, Ready: d.Ready()})
 	return d, nil
 }

@@ -143,15 +143,16 @@ type deadLetterCmd struct {
 }
 
 type deadLetterListCmd struct {
-	Kind string `env:"BELFRY_DEAD_LETTER_KIND" enum:",result,log,event,heartbeat" default:"" help:"Only dead letters of this kind: result, log, event or heartbeat."`
+	Kind  string `env:"BELFRY_DEAD_LETTER_KIND" enum:",result,log,event,heartbeat" default:"" help:"Only dead letters of this kind: result, log, event or heartbeat."`
+	Group string `short:"g" env:"BELFRY_DEAD_LETTER_GROUP" placeholder:"NAME" help:"Only dead letters of this group. For events, the name of the event."`
 }
 
 func (*deadLetterListCmd) Help() string {
-	return "Dead letters are messages that could not be processed. They are kept for 14 days.\n\nExample:\n\n    belfry dead-letter list --kind event"
+	return "Dead letters are messages that could not be processed. They are kept for 14 days.\n\nExample:\n\n    belfry dead-letter list --kind event\n    belfry dead-letter list --kind result --group billing"
 }
 
 func (c *deadLetterListCmd) Run(a *app, parent *deadLetterCmd, cl *client.Client) error {
-	letters, err := cl.DeadLetters(a.ctx, c.Kind, mostListed)
+	letters, err := cl.DeadLetters(a.ctx, c.Kind, c.Group, mostListed)
 	if err != nil {
 		return err
 	}

@@ -11,11 +11,11 @@ import (
 // letterBox holds one dead letter.
 type letterBox struct{ gone bool }
 
-var deadLetter = domain.DeadLetter{Seq: 7, Kind: "event", Subject: "belfry.v1.event.a", Error: "is not JSON", Bytes: 1, Data: "{", DataBase64: []byte("{"),
+var deadLetter = domain.DeadLetter{Seq: 7, Kind: "event", Group: "a", Subject: "belfry.v1.event.a", Error: "is not JSON", Bytes: 1, Data: "{", DataBase64: []byte("{"),
 	Headers: map[string][]string{"X-One": {"1"}}}
 
-func (b *letterBox) DeadLetters(context.Context, string, string, uint64, int) ([]domain.DeadLetter, error) {
-	if b.gone {
+func (b *letterBox) DeadLetters(_ context.Context, kind, group string, _ uint64, _ int) ([]domain.DeadLetter, error) {
+	if b.gone || (kind != "" && kind != deadLetter.Kind) || (group != "" && group != deadLetter.Group) {
 		return nil, nil
 	}
 	return []domain.DeadLetter{deadLetter}, nil
@@ -90,6 +90,10 @@ func TestEventCommands(t *testing.T) {
 	ok("", "event-trigger delete 1 2", "1 deleted", "2 deleted")
 
 	ok("", "dead-letter list --kind event", "is not JSON", "belfry.v1.event.a")
+	ok("", "dead-letter list --kind event --group a", "is not JSON")
+	if out := ok("", "dead-letter list -g b -o json", "[]"); strings.Contains(out, "is not JSON") {
+		t.Errorf("the dead letters of another group are listed: %s", out)
+	}
 	ok("", "dead-letter get 7", "header X-One", "{")
 	ok("", "dead-letter get 7 -o yaml", "seq: 7")
 	ok("", "dead-letter replay 7", "7 replayed")

@@ -102,9 +102,10 @@ func (c *Client) DeleteEventTrigger(ctx context.Context, id int64) error {
 	return c.call(ctx, http.MethodDelete, eventTriggerPath(id), nil, nil, nil)
 }
 
-// DeadLetters lists up to most dead letters of one kind, or of all kinds, oldest first.
-func (c *Client) DeadLetters(ctx context.Context, kind string, most int) ([]domain.DeadLetter, error) {
-	return list[domain.DeadLetter](ctx, c, "/dead-letters", values("kind", kind), most)
+// DeadLetters lists up to most dead letters, oldest first. An empty kind or group means all. For events, the group is the name of
+// the event.
+func (c *Client) DeadLetters(ctx context.Context, kind, group string, most int) ([]domain.DeadLetter, error) {
+	return list[domain.DeadLetter](ctx, c, "/dead-letters", values("kind", kind, "group", group), most)
 }
 
 func letterPath(seq uint64) string { return "/dead-letters/" + strconv.FormatUint(seq, 10) }

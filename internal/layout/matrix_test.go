@@ -51,7 +51,7 @@ var matrix = []entry{
 	{pkg: "internal/store/auditlog/...", ours: []string{"internal/store/pgerr", "internal/store/auditlog/..."}},
 	{pkg: "internal/store/idempotency/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/idempotency/..."}},
 	{pkg: "internal/store/runstats/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/runstats/..."}},
-	{pkg: "internal/store/event/...", ours: []string{"internal/domain", "internal/event", "internal/event/match", "internal/store/pgerr", "internal/store/event/..."}},
+	{pkg: "internal/store/event/...", ours: []string{"internal/domain", "internal/engine", "internal/event", "internal/event/match", "internal/store/pgerr", "internal/store/event/..."}},
 	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/explain", "internal/store/alerts/...", "internal/store/logchunk", "internal/store/pgerr"}},
 	{pkg: "internal/store/retention", ours: []string{"internal/domain", "internal/engine", "internal/store/pgerr"}},
 	{pkg: "internal/store/logchunk", ours: []string{"internal/domain", "internal/engine"}},

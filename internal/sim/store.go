@@ -191,8 +191,8 @@ func (s *faultyStore) RequestKill(ctx context.Context, id domain.RunID, reason d
 	return call(ctx, s, "RequestKill", func() (engine.KillResult, error) { return s.Store.RequestKill(ctx, id, reason, by) })
 }
 
-func (s *faultyStore) Silent(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
-	return call(ctx, s, "Silent", func() ([]engine.LiveRun, error) { return s.Store.Silent(ctx, after, limit) })
+func (s *faultyStore) Silent(ctx context.Context, groups []string, after time.Duration, limit int) ([]engine.LiveRun, error) {
+	return call(ctx, s, "Silent", func() ([]engine.LiveRun, error) { return s.Store.Silent(ctx, groups, after, limit) })
 }
 
 func (s *faultyStore) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]engine.BoundBoot, error) {
@@ -207,8 +207,8 @@ func (s *faultyStore) PastDeadline(ctx context.Context, limit int) ([]engine.Liv
 	return call(ctx, s, "PastDeadline", func() ([]engine.LiveRun, error) { return s.Store.PastDeadline(ctx, limit) })
 }
 
-func (s *faultyStore) PastGiveUp(ctx context.Context, limit int) ([]engine.LiveRun, error) {
-	return call(ctx, s, "PastGiveUp", func() ([]engine.LiveRun, error) { return s.Store.PastGiveUp(ctx, limit) })
+func (s *faultyStore) PastGiveUp(ctx context.Context, group string, limit int) ([]engine.LiveRun, error) {
+	return call(ctx, s, "PastGiveUp", func() ([]engine.LiveRun, error) { return s.Store.PastGiveUp(ctx, group, limit) })
 }
 
 func (s *faultyStore) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {

@@ -29,7 +29,10 @@ func TestConformance(t *testing.T) {
 			Pauses:     s,
 			Replan:     s.Replan,
 			PlanChild: func(ctx context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
-				return pgx.BeginFunc(ctx, s.Pool(), func(tx pgx.Tx) error { return s.PlanChildTx(ctx, tx, parent, child, endedAt) })
+				return pgx.BeginFunc(ctx, s.Pool(), func(tx pgx.Tx) error {
+					_, err := s.PlanChildTx(ctx, tx, parent, child, endedAt)
+					return err
+				})
 			},
 			Advance: func(t *testing.T, d time.Duration) {
 				t.Helper()

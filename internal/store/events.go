@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -18,10 +19,10 @@ func (s *Store) Tx(ctx context.Context, f func(tx pgx.Tx) error) error {
 
 // PlanEventRunsTx plans the runs that events cause, in the transaction that accepts those events. A repeat changes
 // nothing, because the ids are computed. It returns the jobs that were deleted meanwhile; they get no run. Runs of groups
-// with too many unfinished runs end at once as skipped/queue_full.
-func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run) (gone map[domain.JobID]bool, err error) {
+// with too many unfinished runs end at once as skipped/queue_full; the caller passes them to Ended after the commit.
+func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run) (gone map[domain.JobID]bool, ended []engine.Change, err error) {
 	if len(runs) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	q := s.q.WithTx(tx)
 	gone = make(map[domain.JobID]bool)
@@ -34,11 +35,11 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 	}
 	rooms, err := s.roomsForEvents(ctx, q, ids, len(runs))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	rows, err := q.JobsForEvents(ctx, ids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	jobs := make(map[domain.JobID]sqlcgen.JobsForEventsRow, len(rows))
 	for _, r := range rows {
@@ -68,15 +69,15 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 		p.EventIds = append(p.EventIds, r.EventID.String())
 	}
 	if len(p.Ids) == 0 {
-		return gone, nil
+		return gone, nil, nil
 	}
 	made, err := q.InsertEventRuns(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	finished, err := q.DeleteFinished(ctx, p.Ids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	skip := make(map[domain.RunID]*room)
 	for _, id := range made {
@@ -84,10 +85,10 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 			skip[id] = group
 		}
 	}
-	if err := s.skipFull(ctx, tx, q, domain.CauseEvent, skip); err != nil {
-		return nil, err
+	if ended, err = s.skipFull(ctx, tx, q, domain.CauseEvent, skip); err != nil {
+		return nil, nil, err
 	}
-	return gone, notify(ctx, tx)
+	return gone, ended, notify(ctx, tx)
 }
 
 // roomsForEvents returns the room of the jobs' groups. If one of them may not have room for all runs, it locks the

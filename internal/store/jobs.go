@@ -535,6 +535,7 @@ func (s *Store) carried(l *lockedEdit, edited *schedule.Schedule, through time.T
 // have go on, and past runs stay. The error is Conflict if the job is a child of another job.
 func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error) {
 	var job domain.Job
+	var settled SettleResult
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		l, err := s.lockForEdit(ctx, q, id, version)
 		if err != nil {
@@ -566,7 +567,7 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 				Why: explain.Of(explain.JobDeleted), FinishedAt: l.now,
 			}
 		}
-		if _, err = s.settle(ctx, tx, q, ended); err != nil {
+		if settled, err = s.settle(ctx, tx, q, ended); err != nil {
 			return err
 		}
 		if err := q.CloseVersion(ctx, sqlcgen.CloseVersionParams{JobID: int64(id), Version: int32(job.Version), At: &l.now}); err != nil {
@@ -590,6 +591,9 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 		}
 		return notify(ctx, tx)
 	})
+	if err == nil {
+		s.Ended(settled.Changes)
+	}
 	return job, err
 }
 

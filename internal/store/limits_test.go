@@ -287,15 +287,23 @@ func TestRunsBeyondTheLimitAreSkipped(t *testing.T) {
 	for i, job := range []domain.JobID{delayed.ID, delayed.ID, free.ID} {
 		runs = append(runs, event.Run{RunID: domain.NewRunID(s.Now().Add(time.Duration(i) * time.Millisecond)), JobID: job, EventID: id})
 	}
-	plan := func() {
+	plan := func() (ended []engine.Change) {
 		t.Helper()
-		err := s.Tx(t.Context(), func(tx pgx.Tx) error {
-			_, err := s.PlanEventRunsTx(t.Context(), tx, runs)
+		err := s.Tx(t.Context(), func(tx pgx.Tx) (err error) {
+			_, ended, err = s.PlanEventRunsTx(t.Context(), tx, runs)
 			return err
 		})
 		allowed(t, "plan the runs of an event", err)
+		return ended
 	}
-	plan()
+	isSkipped := func(what string, ended []engine.Change, cause domain.Cause) {
+		t.Helper()
+		if len(ended) != 1 || ended[0].JobID != delayed.ID || ended[0].Group != "g" || ended[0].Cause != cause ||
+			ended[0].State != domain.Skipped || ended[0].Reason != domain.ReasonQueueFull {
+			t.Errorf("%s: the ended runs are %+v", what, ended)
+		}
+	}
+	isSkipped("runs of an event", plan(), domain.CauseEvent)
 	const states = `SELECT string_agg(state || '/' || reason, ' ' ORDER BY id) FROM runs WHERE cause = $1`
 	if got := query[string](t, s, states, "event"); got != "pending/ skipped/queue_full pending/" {
 		t.Errorf("the event's runs are %s", got)
@@ -307,28 +315,34 @@ func TestRunsBeyondTheLimitAreSkipped(t *testing.T) {
 	if len(ups.ups) != 1 || ups.ups[0].ChildJob != after.ID {
 		t.Errorf("the follow-ups are %+v", ups.ups)
 	}
-	plan() // a repeat of the same events
+	if ended := plan(); len(ended) != 0 {
+		t.Errorf("a repeat of the same events has ended %+v", ended)
+	}
 	if n := query[int](t, s, `SELECT count(*) FROM runs_live`); n != 3 {
 		t.Errorf("after a repeat, there are %d live runs", n)
 	}
 
-	child := func() {
+	child := func(parent domain.RunID, job domain.JobID) (ended []engine.Change) {
 		t.Helper()
-		err := s.Tx(t.Context(), func(tx pgx.Tx) error {
-			return s.PlanChildTx(t.Context(), tx, runs[0].RunID, delayed.ID, s.Now().Truncate(24*time.Hour))
+		err := s.Tx(t.Context(), func(tx pgx.Tx) (err error) {
+			ended, err = s.PlanChildTx(t.Context(), tx, parent, job, s.Now().Truncate(24*time.Hour))
+			return err
 		})
 		allowed(t, "plan a child", err)
+		return ended
 	}
-	child()
-	child()
+	isSkipped("a child", child(runs[0].RunID, delayed.ID), domain.CauseChild)
+	if ended := child(runs[0].RunID, delayed.ID); len(ended) != 0 {
+		t.Errorf("a repeat of the same child has ended %+v", ended)
+	}
 	if got := query[string](t, s, states, "child"); got != "skipped/queue_full" {
 		t.Errorf("the child's runs are %s", got)
 	}
 	exec(t, s, `DELETE FROM runs_live WHERE group_name = 'g'`)
 	countLive(t, s)
-	allowed(t, "plan a child", s.Tx(t.Context(), func(tx pgx.Tx) error {
-		return s.PlanChildTx(t.Context(), tx, runs[1].RunID, after.ID, s.Now())
-	}))
+	if ended := child(runs[1].RunID, after.ID); len(ended) != 0 {
+		t.Errorf("with room, a child has ended %+v", ended)
+	}
 	if n := query[int](t, s, `SELECT count(*) FROM runs_live WHERE cause = 'child'`); n != 1 {
 		t.Errorf("with room, %d runs of children are live", n)
 	}

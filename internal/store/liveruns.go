@@ -139,10 +139,11 @@ func (s *Store) refuse(ctx context.Context, r Overflow) {
 }
 
 // skipFull ends runs that this transaction has planned, because their groups have no room. The record in the history
-// shows that the event or the parent had the run. The caller has locked the planning of the runs' jobs.
-func (s *Store) skipFull(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, cause domain.Cause, runs map[domain.RunID]*room) error {
+// shows that the event or the parent had the run. The caller has locked the planning of the runs' jobs, and passes the
+// changes to Ended after the commit.
+func (s *Store) skipFull(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, cause domain.Cause, runs map[domain.RunID]*room) ([]engine.Change, error) {
 	if len(runs) == 0 {
-		return nil
+		return nil, nil
 	}
 	now := s.Now()
 	ended := make([]engine.Ended, 0, len(runs))
@@ -154,11 +155,24 @@ func (s *Store) skipFull(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, cau
 			Message: r.text(), FinishedAt: now,
 		})
 	}
-	if _, err := s.settle(ctx, tx, q, ended); err != nil {
-		return err
+	settled, err := s.settle(ctx, tx, q, ended)
+	if err != nil {
+		return nil, err
 	}
 	for group, n := range groups {
 		s.refuse(ctx, Overflow{group, cause, n})
 	}
-	return nil
+	return settled.Changes, nil
+}
+
+// OnEnded sets a function that is called with runs that a committed transaction has ended although none of their attempts
+// ended. It must be called before any other method.
+func (s *Store) OnEnded(f func([]engine.Change)) { s.onEnded = f }
+
+// Ended passes runs to the function of OnEnded. If a method works in the transaction of its caller and returns changes, the
+// caller passes them to Ended after the commit.
+func (s *Store) Ended(runs []engine.Change) {
+	if s.onEnded != nil && len(runs) > 0 {
+		s.onEnded(runs)
+	}
 }

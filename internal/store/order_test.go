@@ -125,7 +125,7 @@ func TestDeleteSeesConcurrentRuns(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := s.PlanChildTx(t.Context(), tx, domain.NewRunID(s.Now()), job.ID, s.Now()); err != nil {
+				if _, err := s.PlanChildTx(t.Context(), tx, domain.NewRunID(s.Now()), job.ID, s.Now()); err != nil {
 					t.Fatal(err)
 				}
 				remove()

@@ -17,9 +17,9 @@ import (
 // These queries find work that was lost by a crash or a lost message. They only read. The reconcilers act on the
 // findings by compare-and-set, so any number of dispatchers may find the same run.
 
-// Silent returns bound runs for which it has been unknown for the given time whether their instance accepted them.
-func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
-	rows, err := s.q.SilentRuns(ctx, sqlcgen.SilentRunsParams{After: after, Batch: int32(limit)})
+// Silent returns bound runs of groups for which it has been unknown for the given time whether their instance accepted them.
+func (s *Store) Silent(ctx context.Context, groups []string, after time.Duration, limit int) ([]engine.LiveRun, error) {
+	rows, err := s.q.SilentRuns(ctx, sqlcgen.SilentRunsParams{After: after, Groups: groups, Batch: int32(limit)})
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
@@ -59,9 +59,9 @@ func (s *Store) PastDeadline(ctx context.Context, limit int) ([]engine.LiveRun, 
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// PastGiveUp returns runs whose timeout and grace period have passed without a result.
-func (s *Store) PastGiveUp(ctx context.Context, limit int) ([]engine.LiveRun, error) {
-	rows, err := s.q.PastGiveUp(ctx, int32(limit))
+// PastGiveUp returns runs of a group whose timeout and grace period have passed without a result.
+func (s *Store) PastGiveUp(ctx context.Context, group string, limit int) ([]engine.LiveRun, error) {
+	rows, err := s.q.PastGiveUp(ctx, sqlcgen.PastGiveUpParams{GroupName: group, Batch: int32(limit)})
 	return liveRuns(rows), pgerr.Translate(err)
 }
 

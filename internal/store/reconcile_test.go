@@ -70,9 +70,9 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 			t.Errorf("%s found %v, %v; want %v", name, ids, err, want)
 		}
 	}
-	runs, err := s.Silent(t.Context(), 2*time.Hour, 100)
+	runs, err := s.Silent(t.Context(), []string{"g"}, 2*time.Hour, 100)
 	found("Silent", runs, err, silent)
-	runs, err = s.PastGiveUp(t.Context(), 100)
+	runs, err = s.PastGiveUp(t.Context(), "g", 100)
 	found("PastGiveUp", runs, err, overtime)
 	runs, err = s.UnconfirmedKills(t.Context(), 5*time.Hour, 100)
 	found("UnconfirmedKills", runs, err, killed)

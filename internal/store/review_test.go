@@ -140,7 +140,7 @@ func TestWaitingRunsAreNotOverdue(t *testing.T) {
 	}
 	run := start(t, s, job.ID)
 	exec(t, s, `UPDATE runs_live SET give_up_at = now() - interval '1 minute' WHERE give_up_at IS NOT NULL`)
-	over, err := s.PastGiveUp(t.Context(), 10)
+	over, err := s.PastGiveUp(t.Context(), "g", 10)
 	if err != nil || len(over) != 1 || over[0].ID != run.ID {
 		t.Errorf("%+v, %v", over, err)
 	}

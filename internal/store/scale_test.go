@@ -307,14 +307,14 @@ func (w *scale) readers() {
 	ctx, s := w.t.Context(), w.s
 	for name, call := range map[string]func() error{
 		"PlanStranded": func() error { _, err := s.PlanStranded(ctx, batch); return err },
-		"Silent":       func() error { _, err := s.Silent(ctx, time.Second, batch); return err },
+		"Silent":       func() error { _, err := s.Silent(ctx, []string{"g"}, time.Second, batch); return err },
 		"BoundBoots":   func() error { _, err := s.BoundBoots(ctx, time.Second); return err },
 		"RunsOf": func() error {
 			_, err := s.RunsOf(ctx, store.BoundBoot{Group: "g", Instance: "i3", BootID: "b"}, domain.NilRunID, batch)
 			return err
 		},
 		"PastDeadline":     func() error { _, err := s.PastDeadline(ctx, batch); return err },
-		"PastGiveUp":       func() error { _, err := s.PastGiveUp(ctx, batch); return err },
+		"PastGiveUp":       func() error { _, err := s.PastGiveUp(ctx, "g", batch); return err },
 		"UnconfirmedKills": func() error { _, err := s.UnconfirmedKills(ctx, time.Second, batch); return err },
 		"ReturnStrays":     func() error { _, err := s.ReturnStrays(ctx, batch); return err },
 		"ReleaseOrphans":   func() error { _, err := s.ReleaseOrphans(ctx, 10); return err },

@@ -348,7 +348,7 @@ func TestChildren(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := s.PlanChildTx(t.Context(), tx, up.RunID, up.ChildJob, up.EndedAt); err != nil {
+				if _, err := s.PlanChildTx(t.Context(), tx, up.RunID, up.ChildJob, up.EndedAt); err != nil {
 					t.Fatal(err)
 				}
 				if err := tx.Commit(t.Context()); err != nil {

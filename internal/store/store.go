@@ -48,6 +48,7 @@ type Store struct {
 	followUps   FollowUps
 	live        liveEstimate
 	refused     func(context.Context, Overflow) // may be nil
+	onEnded     func([]engine.Change)           // may be nil
 	lastSweep   atomic.Int64                    // when ClaimNear last searched all live runs, in Unix nanoseconds
 	lastLook    atomic.Int64                    // the same for BoundBoots
 	lastVacuum  atomic.Int64                    // the same for Vacuum

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -123,12 +124,12 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 
 // PlanChildTx plans the run of a child in the transaction that completes its River job. A repeat changes nothing,
 // because the run's id is computed. A child that was deleted meanwhile gets no run. If the child's group has too many
-// unfinished runs, the run ends at once as skipped/queue_full.
-func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
+// unfinished runs, the run ends at once as skipped/queue_full. The caller passes the ended run to Ended after the commit.
+func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) (ended []engine.Change, err error) {
 	q := s.q.WithTx(tx)
 	rooms, err := s.rooms(ctx, q, int64(child))
 	if err != nil || len(rooms) == 0 {
-		return err
+		return nil, err
 	}
 	var r *room
 	for _, group := range rooms { // there is one
@@ -137,12 +138,12 @@ func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID,
 	full := !r.has(1)
 	if full {
 		if _, err := q.LockDue(ctx, []int64{int64(child)}); err != nil { // locked before table jobs, see doc.go
-			return err
+			return nil, err
 		}
 	}
 	row, err := q.JobRowForRun(ctx, int64(child))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now, id := s.Now(), domain.ChildRunID(parent, child, endedAt)
 	made, err := s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
@@ -150,10 +151,10 @@ func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID,
 	})
 	switch {
 	case err != nil || !made:
-		return err
+		return nil, err
 	case full:
 		return s.skipFull(ctx, tx, q, domain.CauseChild, map[domain.RunID]*room{id: r})
 	}
 	s.take(r, 1)
-	return nil
+	return nil, nil
 }

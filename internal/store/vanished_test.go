@@ -140,7 +140,7 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 		return err
 	})
 	given("a statement", func() error {
-		_, err := s.Silent(bounded, 0, 10)
+		_, err := s.Silent(bounded, []string{"g"}, 0, 10)
 		return err
 	})
 	listening := make(chan struct{}, 1)

@@ -23,9 +23,11 @@ func bound(r *Run) bool {
 	return r.Instance != "" && (r.State == domain.Queued || r.State == domain.Running)
 }
 
-// Silent returns queued, bound runs for which no start has been recorded in the given time.
-func (s *Store) Silent(_ context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
-	return s.find(limit, func(r *Run, now time.Time) bool { return silent(r, now.Add(-after)) })
+// Silent returns queued, bound runs of groups for which no start has been recorded in the given time.
+func (s *Store) Silent(_ context.Context, groups []string, after time.Duration, limit int) ([]engine.LiveRun, error) {
+	return s.find(limit, func(r *Run, now time.Time) bool {
+		return slices.Contains(groups, r.Group) && silent(r, now.Add(-after))
+	})
 }
 
 // silent reports whether a run is bound and queued, and was so already at the given instant, after it was due.
@@ -85,9 +87,9 @@ func (s *Store) PastDeadline(_ context.Context, limit int) ([]engine.LiveRun, er
 	})
 }
 
-// PastGiveUp returns runs whose timeout and its grace have passed without a result.
-func (s *Store) PastGiveUp(_ context.Context, limit int) ([]engine.LiveRun, error) {
-	return s.find(limit, overdue)
+// PastGiveUp returns runs of a group whose timeout and its grace have passed without a result.
+func (s *Store) PastGiveUp(_ context.Context, group string, limit int) ([]engine.LiveRun, error) {
+	return s.find(limit, func(r *Run, now time.Time) bool { return r.Group == group && overdue(r, now) })
 }
 
 func overdue(r *Run, now time.Time) bool {

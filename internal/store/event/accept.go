@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/event/match"
 	"github.com/belfryhq/belfry/internal/store/event/sqlcgen"
@@ -25,7 +26,9 @@ type Engine interface {
 	Pool() *pgxpool.Pool
 	Now() time.Time
 	Tx(ctx context.Context, f func(tx pgx.Tx) error) error
-	PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run) (gone map[domain.JobID]bool, err error)
+	PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run) (gone map[domain.JobID]bool, ended []engine.Change, err error)
+	// Ended is called after the commit, with the runs that PlanEventRunsTx has ended.
+	Ended(runs []engine.Change)
 }
 
 // Store keeps triggers and events in Postgres. It is safe for concurrent use. Every error is a domain.Error.
@@ -79,6 +82,7 @@ func (s *Store) Accept(ctx context.Context, in []event.Incoming) ([]Accepted, er
 	for try := 1; ; try++ {
 		err := a.once(ctx)
 		if err == nil {
+			s.engine.Ended(a.ended)
 			return a.answers(ctx)
 		}
 		if !errors.Is(err, errChanged) {
@@ -104,6 +108,7 @@ type accepting struct {
 	records []event.Event
 	runs    [][]event.Run
 	repeats []repeat
+	ended   []engine.Change // runs that were skipped
 }
 
 // repeat identifies the event that an incoming event repeats.
@@ -242,10 +247,11 @@ func (a *accepting) decide(ctx context.Context, i int, triggers []*match.Compile
 
 // write plans the runs and writes the records of the new events.
 func (a *accepting) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries) error {
-	gone, err := a.s.engine.PlanEventRunsTx(ctx, tx, slices.Concat(a.runs...))
+	gone, ended, err := a.s.engine.PlanEventRunsTx(ctx, tx, slices.Concat(a.runs...))
 	if err != nil {
 		return err
 	}
+	a.ended = ended
 	var p sqlcgen.InsertEventsParams
 	for i := range a.in {
 		if !a.repeats[i].of.IsZero() {

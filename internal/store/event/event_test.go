@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
@@ -362,3 +363,28 @@ func TestLists(t *testing.T) {
 }
 
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
+
+// Runs of events that end at once are reported after the commit, and once for each accepted event.
+func TestEndedRunsAreReported(t *testing.T) {
+	b := newBench(t)
+	b.trigger("a", 1)
+	b.trigger("a", 3)
+	b.exec(`UPDATE groups SET limits = '{"max_live_runs": 0}' WHERE name = 'g'`)
+	var ended []engine.Change
+	b.engine.OnEnded(func(runs []engine.Change) {
+		for _, r := range runs {
+			if n := b.count(`SELECT count(*) FROM runs_history WHERE id = $1`, r.RunID); n != 1 {
+				t.Errorf("run %s is reported before the commit", r.RunID)
+			}
+		}
+		ended = append(ended, runs...)
+	})
+	for range 2 { // the second one is a repeat
+		if _, err := b.Accept(t.Context(), []event.Incoming{incoming("a", `1`, "k")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(ended) != 1 || ended[0].JobID != 1 || ended[0].State != domain.Skipped || ended[0].Cause != domain.CauseEvent {
+		t.Errorf("the ended runs are %+v", ended)
+	}
+}

@@ -1,10 +1,11 @@
 -- name: SilentRuns :many
 -- Returns bound runs for which it has been unknown for a while whether they were accepted, because their dispatcher
 -- died or an answer was lost. The order is random, so that runs of instances that do not answer cannot keep the others
--- from being checked. Runs that are not due yet are not read.
+-- from being checked. Runs that are not due yet are not read. The groups are within IS TRUE, so that no index of groups is used,
+-- which would have all runs of a group.
 SELECT * FROM runs_live
  WHERE NOT held AND due_at < statement_timestamp() - @after::interval
-   AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
+   AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL AND group_name = ANY(@groups::text[])
         AND GREATEST(bound_at, due_at) < statement_timestamp() - @after::interval) IS TRUE
  ORDER BY random() LIMIT @batch;
 
@@ -35,6 +36,7 @@ SELECT r.* FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
 -- name: PastGiveUp :many
 SELECT * FROM runs_live
  WHERE give_up_at < statement_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
+   AND (group_name = @group_name::text) IS TRUE
  ORDER BY give_up_at LIMIT @batch;
 
 -- name: UnconfirmedKills :many

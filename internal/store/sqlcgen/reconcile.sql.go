@@ -231,11 +231,17 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 const pastGiveUp = `-- name: PastGiveUp :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note FROM runs_live
  WHERE give_up_at < statement_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
- ORDER BY give_up_at LIMIT $1
+   AND (group_name = $1::text) IS TRUE
+ ORDER BY give_up_at LIMIT $2
 `
 
-func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, error) {
-	rows, err := q.db.Query(ctx, pastGiveUp, batch)
+type PastGiveUpParams struct {
+	GroupName string
+	Batch     int32
+}
+
+func (q *Queries) PastGiveUp(ctx context.Context, arg PastGiveUpParams) ([]RunsLive, error) {
+	rows, err := q.db.Query(ctx, pastGiveUp, arg.GroupName, arg.Batch)
 	if err != nil {
 		return nil, err
 	}
@@ -474,21 +480,23 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 const silentRuns = `-- name: SilentRuns :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note FROM runs_live
  WHERE NOT held AND due_at < statement_timestamp() - $1::interval
-   AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
+   AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL AND group_name = ANY($2::text[])
         AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval) IS TRUE
- ORDER BY random() LIMIT $2
+ ORDER BY random() LIMIT $3
 `
 
 type SilentRunsParams struct {
-	After time.Duration
-	Batch int32
+	After  time.Duration
+	Groups []string
+	Batch  int32
 }
 
 // Returns bound runs for which it has been unknown for a while whether they were accepted, because their dispatcher
 // died or an answer was lost. The order is random, so that runs of instances that do not answer cannot keep the others
-// from being checked. Runs that are not due yet are not read.
+// from being checked. Runs that are not due yet are not read. The groups are within IS TRUE, so that no index of groups is used,
+// which would have all runs of a group.
 func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsLive, error) {
-	rows, err := q.db.Query(ctx, silentRuns, arg.After, arg.Batch)
+	rows, err := q.db.Query(ctx, silentRuns, arg.After, arg.Groups, arg.Batch)
 	if err != nil {
 		return nil, err
 	}
