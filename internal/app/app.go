@@ -147,14 +147,6 @@ func (a *App) storeConfig(url string, t config.Timing, role string) store.Config
 	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Alerts: rules, Zone: t.Location(), AppName: a.appName(role), Clock: a.Clock}
 }
 
-// addClock adds the component that tracks the database clock.
-func (p *process) addClock(s *store.Store) {
-	p.add("database clock", func(ctx context.Context) error {
-		s.KeepClock(ctx, func(err error) { p.log.WarnContext(ctx, "cannot read the database clock, retrying", "err", err) })
-		return nil
-	})
-}
-
 // openStore connects to a database that another process migrates. It waits until the database is available and migrated.
 func (p *process) openStore(ctx context.Context, c store.Config) (s *store.Store, err error) {
 	err = p.patiently(ctx, func() error {

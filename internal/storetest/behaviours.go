@@ -20,6 +20,7 @@ var behaviours = []struct {
 	{"ClaimTakesRunsThatOthersPlanned", claimNear},
 	{"AdmitComparesTheRunWithTheRing", admitCompares},
 	{"AdmitLeavesLateRunsToTheMisfirePolicy", admitTooLate},
+	{"AStepOfTheClockIsTheReasonOfMissedFireTimes", clockStep},
 	{"ARunWithoutAnInstanceWaits", waitAndAssign},
 	{"SerialRunsFollowInOrder", serialOrder},
 	{"DiscardLaterEndsTheNewRun", discards},
