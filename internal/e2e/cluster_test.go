@@ -47,7 +47,13 @@ type cluster struct {
 // newCluster starts the servers and a console, and creates the group.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), dbURL: pgtest.Database(t, store.Migrate)}
+	return newClusterOn(t, pgtest.Database(t, store.Migrate))
+}
+
+// newClusterOn is newCluster on a given database.
+func newClusterOn(t *testing.T, dbURL string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), dbURL: dbURL}
 	c.db = openPool(t, c.dbURL)
 	c.prepareNATS()
 	c.startNATS()

@@ -14,24 +14,24 @@ import (
 // Clock sets the clock of a Postgres server of its own. The machine's clock does not change.
 type Clock struct {
 	t    testing.TB
-	file string // the offset from the machine's clock, as libfaketime reads it
+	file string    // its modification time is the clock's reading at the server's start
+	base time.Time // the modification time without a step
 }
 
-// Set sets the server's clock to the machine's clock plus ahead. It takes effect at once.
+// Set sets the server's clock to what it would be without any step, plus ahead in whole seconds. It takes effect at once.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
-	fresh := c.file + ".new"
-	if err := os.WriteFile(fresh, fmt.Appendf(nil, "%+.3f\n", ahead.Seconds()), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.Rename(fresh, c.file); err != nil {
+	if err := os.Chtimes(c.file, time.Time{}, c.base.Add(ahead)); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
 // DatabaseWithClock returns the URL of a migrated database on a server of its own, whose clock the test can set. The server runs
 // under libfaketime, which changes the readings of the wall clock, but not of the monotonic clock. Without libfaketime, the test is
-// skipped. The server ends with the test.
+// skipped. The server ends with the test. Its clock is behind the machine's by up to the duration of its start.
+//
+// libfaketime takes the time from the modification time of a file, because it cannot read a file safely: Postgres also reads the
+// clock in signal handlers, which may have interrupted an earlier reading.
 func DatabaseWithClock(t testing.TB, migrate Migrate) (url string, clock *Clock) {
 	t.Helper()
 	library := faketime()
@@ -50,9 +50,12 @@ func DatabaseWithClock(t testing.TB, migrate Migrate) (url string, clock *Clock)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	clock = &Clock{t: t, file: filepath.Join(dir, "ahead")}
+	clock = &Clock{t: t, file: filepath.Join(dir, "started"), base: time.Now()}
+	if err := os.WriteFile(clock.file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	clock.Set(0)
-	settings := fmt.Sprintf("LD_PRELOAD='%s' FAKETIME_TIMESTAMP_FILE='%s' FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1 ", library, clock.file)
+	settings := fmt.Sprintf("LD_PRELOAD='%s' FAKETIME='%%' FAKETIME_FOLLOW_FILE='%s' FAKETIME_DONT_RESET=1 FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1 ", library, clock.file)
 	wrap := func(program, environment string) {
 		script := fmt.Sprintf("#!/bin/sh\n%sexec '%s' \"$@\"\n", environment, filepath.Join(bin, program))
 		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755); err != nil {
