@@ -19,6 +19,10 @@
 // last tick, so that runs are late by the stall and never by a lap of the ring. While the ring is full, the pre-read
 // waits.
 //
+// The database may step its clock. After a step forward, the ring is drained like after a stall, and the store admits only
+// runs within the misfire tolerance. After a step back, the ring files its entries again, so that they fire when the
+// clock reaches them. All other waits of a scheduler are durations, which a step does not change.
+//
 // # Orderly stop
 //
 // When its context ends, a scheduler does this:

@@ -145,14 +145,6 @@ func (a *App) storeConfig(url string, p config.Pool, t config.Timing, role strin
 	return store.Config{URL: url, MaxConns: int32(p.DatabasePool), Plan: set, Alerts: rules, Zone: t.Location(), AppName: a.appName(role), Clock: a.Clock}
 }
 
-// addClock adds the component that tracks the database clock.
-func (p *process) addClock(s *store.Store) {
-	p.add("database clock", func(ctx context.Context) error {
-		s.KeepClock(ctx, func(err error) { p.log.WarnContext(ctx, "cannot read the database clock, retrying", "err", err) })
-		return nil
-	})
-}
-
 // patiently calls do until it succeeds, as long as the database is unavailable or not migrated, and logs each failure. The
 // processes of a fleet start in any order, and Postgres may restart while one of them starts.
 func (p *process) patiently(ctx context.Context, do func() error) error {

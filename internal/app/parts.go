@@ -136,15 +136,12 @@ func (p *process) addScheduler(s *store.Store, d *dispatcher.Firing) {
 // record does not prove that the scheduler plans, but the usual reasons for not planning also prevent the record: the process
 // has ended or is suspended, or Postgres is unavailable.
 func (p *process) attend(ctx context.Context, s *store.Store) error {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	name := fmt.Sprintf("%s/%d", host, os.Getpid())
+	name := p.name()
 	tick := time.NewTicker(presencePeriod)
 	defer tick.Stop()
 	for presence, silent := int64(0), false; ; {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), presencePeriod)
+		var err error
 		presence, err = s.Attend(work, presence, name) // once more after ctx has ended, so that a gap starts exactly then
 		cancel()
 		if err != nil && !silent && ctx.Err() == nil {

@@ -50,7 +50,7 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 		return nil, err
 	}
 	p.hold("postgres connections", func(context.Context) error { s.Close(); return nil })
-	p.addClock(s)
+	p.addClock(s, name == "scheduler")
 	nc, err := p.connect(name, n.NATSURL.Reveal(), options...)
 	if err != nil {
 		s.Close()

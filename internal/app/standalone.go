@@ -92,7 +92,7 @@ func (s *standalone) build(ctx context.Context) error {
 		return err
 	}
 	s.own("postgres connections", func(context.Context) error { s.store.Close(); return nil })
-	s.addClock(s.store)
+	s.addClock(s.store, true)
 	s.groups = group.New(s.store.Pool())
 	if _, err := s.groups.EnsureGroup(ctx, "default", "The default group."); err != nil {
 		return err

@@ -162,6 +162,16 @@ func TestScenarioPostgresAwayForAMinute(t *testing.T) {
 		t.Errorf("%d runs have a reason, want none", n)
 	}
 	c.startedOnce(file)
+
+	// The fire check names the absence of Postgres, not of schedulers, which were running.
+	begun, ended := queryOne[time.Time](t, c.db, `SELECT min(from_at) FROM disturbances`), queryOne[time.Time](t, c.db, `SELECT max(to_at) FROM disturbances`)
+	if n := queryOne[string](t, c.db, `SELECT string_agg(kind, ' ') FROM disturbances`); n != "postgres_away" || ended.Sub(begun) < away {
+		t.Errorf("these disturbances are recorded: %s, from %s to %s", n, begun, ended)
+	}
+	_, out, errs := c.command("job", "why", group+"/"+ticks[0].Name, "--at", domain.At(begun.Add(away/2).Truncate(time.Second)).String())
+	if !strings.Contains(out, "Postgres could not be reached from") || strings.Contains(out, "at work") {
+		t.Errorf("belfry job why does not name the absence of Postgres:\n%s%s", out, errs)
+	}
 }
 
 // The host of Postgres vanishes without closing its connections, while every loop of every role waits for an answer. No data passes

@@ -18,6 +18,10 @@ func ChineseMissed(e *Explanation) string {
 	case NoScheduler:
 		parts = append([]string{fmt.Sprintf("调度器未能在应触发时刻后的 %s内处理（最多迟了 %s）", ChineseDuration(a.duration("tolerance_ms")), ChineseDuration(a.duration("late_ms")))},
 			a.chinesePauses()...)
+	case ClockStepped:
+		parts = append([]string{Disturbed(Chinese, "clock_step", a.duration("step_ms"), a.text("from"), a.text("to"))}, a.chinesePauses()...)
+	case PostgresAway:
+		parts = append([]string{Disturbed(Chinese, kindPostgresAway, 0, a.text("from"), a.text("to"))}, a.chinesePauses()...)
 	case GroupPaused:
 		parts = a.chinesePauses()
 	case Unexplained:

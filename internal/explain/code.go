@@ -58,9 +58,11 @@ const (
 
 // Why fire times were missed.
 const (
-	NoScheduler Code = "no_scheduler" // no scheduler served them in time
-	GroupPaused Code = "group_paused" // they were due in a pause of the group
-	Unexplained Code = "unexplained"  // the fire check found neither a run nor an entry
+	NoScheduler  Code = "no_scheduler"  // no scheduler served them in time
+	GroupPaused  Code = "group_paused"  // they were due in a pause of the group
+	Unexplained  Code = "unexplained"   // the fire check found neither a run nor an entry
+	ClockStepped Code = "clock_stepped" // the database's clock stepped over them
+	PostgresAway Code = "postgres_away" // the scheduler could not reach Postgres
 )
 
 // How the engine ended an attempt, or a run that had not started. These are parts of a run's message, see Notes.
@@ -97,7 +99,7 @@ func Codes() []Code {
 		InstanceRefused, InstanceOffersNothing,
 		AskedByName, OnlyInstance, LeastLoaded, First, Last, RoundRobin, Random, ConsistentHash, LeastFrequentlyUsed, LeastRecentlyUsed,
 		NotUsedYet, Failover, Busyover, BroadcastShard, NotExpanded,
-		NoScheduler, GroupPaused, Unexplained,
+		NoScheduler, GroupPaused, Unexplained, ClockStepped, PostgresAway,
 		EarlierUnfinished, TooManyHeld, CoveredBy, KilledBy, JobDeleted, NeverStarted, NotTaken, ScriptNotTaken, ShardInstanceGone,
 		OfferTooLarge, InstanceDied, StartBarred, AttemptUnknown, ResultLost, OutputLost, NoReport, ResultRefused,
 		Text,

@@ -185,13 +185,20 @@ var table = map[Code]entry{
 
 	NoScheduler: {[]Param{text("misfire"), num("latest"), num("tolerance_ms"), num("late_ms"), pauses}, func(a Args) string {
 		because := fmt.Sprintf("no scheduler served them within %s of their due instant (up to %s late)", a.duration("tolerance_ms"), a.duration("late_ms"))
-		return strings.Join(append([]string{because}, a.pauses()...), "; ") + a.outcome()
+		return a.missedBy(because)
 	}},
 	GroupPaused: {[]Param{text("misfire"), num("latest"), pauses}, func(a Args) string {
 		return strings.Join(a.pauses(), "; ") + a.outcome()
 	}},
 	Unexplained: {[]Param{num("version")}, func(a Args) string {
 		return fmt.Sprintf("unexplained: the audit found neither a run nor an entry, although version %d of the job held", a.num("version"))
+	}},
+
+	ClockStepped: {[]Param{text("misfire"), num("latest"), num("step_ms"), text("from"), text("to"), pauses}, func(a Args) string {
+		return a.missedBy(Disturbed(English, "clock_step", a.duration("step_ms"), a.text("from"), a.text("to")))
+	}},
+	PostgresAway: {[]Param{text("misfire"), num("latest"), text("from"), text("to"), pauses}, func(a Args) string {
+		return a.missedBy(Disturbed(English, kindPostgresAway, 0, a.text("from"), a.text("to")))
 	}},
 
 	EarlierUnfinished: {[]Param{text("run")}, func(a Args) string {
@@ -338,6 +345,11 @@ func (a Args) pauses() []string {
 		out = append(out, s)
 	}
 	return out
+}
+
+// missedBy writes why fire times were missed, besides pauses, and what the misfire policy did.
+func (a Args) missedBy(because string) string {
+	return strings.Join(append([]string{because}, a.pauses()...), "; ") + a.outcome()
 }
 
 // outcome writes what the misfire policy did.

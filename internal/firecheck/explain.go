@@ -103,10 +103,18 @@ func (f *Facts) missed(fire *Fire, m *Missed) Finding {
 	if p := f.paused(fire); p != nil && !m.Why.TellsPause() {
 		text += f.text("; ", "；") + f.pause(p)
 	}
-	if gap, away := f.away(fire.Due); away {
+	if gap, away := f.away(fire.Due); away && !tellsFault(m.Why, gap.Fault) {
 		text += f.text("; ", "；") + f.sayAway(gap)
 	}
 	return Finding{Fate: FateMissed, Cause: fmt.Sprint(m.ID), Text: text}
+}
+
+// tellsFault reports whether the reason of a ledger entry names the disturbance.
+func tellsFault(why *explain.Explanation, d *domain.Disturbance) bool {
+	if why == nil || d == nil {
+		return false
+	}
+	return why.Code == explain.ClockStepped && d.Kind == domain.ClockStep || why.Code == explain.PostgresAway && d.Kind == domain.PostgresAway
 }
 
 // overtaken reports whether an edit skipped the fire time: it was due after the edit, but planning had already decided a later
@@ -202,7 +210,7 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	case r.Cause == domain.CauseMisfire && f.paused(fire) != nil:
 		out.Cause, why = "paused", f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.pause(f.paused(fire)))
 	case r.Cause == domain.CauseMisfire && away:
-		out.Cause, why = "misfire", f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.sayAway(gap))
+		out.Cause, why = gap.cause("misfire"), f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.sayAway(gap))
 	case r.Cause == domain.CauseMisfire:
 		out.Cause, why = "misfire", f.text("no scheduler fired it in time, and the misfire policy made up for it", "调度器未能按时触发，之后按错过策略补跑")
 	case !first || r.DispatchedAt.IsZero():
@@ -210,7 +218,7 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	case held >= waited && held >= slow:
 		out.Cause, why = "held", f.text("the job's block policy held it back until %s", "任务的阻塞策略使它等到 %s", f.say(r.DueAt))
 	case waited >= slow && away:
-		out.Cause, why = "away", f.sayAway(gap)
+		out.Cause, why = gap.cause("away"), f.sayAway(gap)
 	case waited >= slow:
 		out.Cause, why = "waited", f.text("no executor could take it before %s", "在 %s 之前没有执行器能接收它", f.say(r.DispatchedAt))
 	default:

@@ -255,8 +255,11 @@ type Missed struct {
 	domain.Missed
 }
 
-// Gap is a period in which no scheduler was running. To is zero if it has not ended.
-type Gap struct{ From, To time.Time }
+// Gap is a period in which no scheduler served fire times. To is zero if it has not ended.
+type Gap struct {
+	From, To time.Time
+	Fault    *domain.Disturbance // why schedulers that were running served none; nil: none was running
+}
 
 // Facts contains the records about the fire times of one job.
 type Facts struct {
@@ -266,6 +269,8 @@ type Facts struct {
 	// Later maps a fire time in Unix milliseconds, if MayBeOvertaken, to the later fire time of a run of an earlier version.
 	Later map[int64]time.Time
 	Away  []Gap
+	// Disturbed contains the disturbances since the first fire time.
+	Disturbed []domain.Disturbance
 	// Paused contains the pauses of the job's groups that overlap the fire times.
 	Paused []domain.Pause
 	Kept   func(day time.Time) bool // whether the history of a UTC day still exists
@@ -285,14 +290,21 @@ const Ahead = 250 * time.Millisecond
 // shortGap is the length that a gap between scheduler presence records must exceed to count as a Gap.
 const shortGap = 3 * time.Second
 
-// Gaps returns the periods until now in which no scheduler was running. present contains the periods in which one was, ordered
-// by their start. Nothing is known about the time before the first one.
-func Gaps(present []Gap, now time.Time) []Gap {
+// Gaps returns the periods until now in which no scheduler served fire times. present contains the periods in which one was
+// running, ordered by their start. Nothing is known about the time before the first one. A gap that disturbances explain has
+// a Fault: a step of the clock, with or without a gap in the presence of schedulers, and an absence of Postgres, because a
+// scheduler records its presence in Postgres.
+func Gaps(present []Gap, disturbed []domain.Disturbance, now time.Time) []Gap {
 	var gaps []Gap
 	var seen time.Time
+	for i := range disturbed {
+		if d := &disturbed[i]; d.Kind == domain.ClockStep && !d.Back() {
+			gaps = append(gaps, Gap{From: d.From, To: d.To, Fault: d})
+		}
+	}
 	for _, p := range present {
 		if !seen.IsZero() && p.From.Sub(seen) > shortGap {
-			gaps = append(gaps, Gap{From: seen, To: p.From})
+			gaps = appendGap(gaps, Gap{From: seen, To: p.From}, disturbed)
 		}
 		if p.To.After(seen) {
 			seen = p.To
@@ -303,6 +315,27 @@ func Gaps(present []Gap, now time.Time) []Gap {
 		gaps = append(gaps, Gap{From: seen})
 	}
 	return gaps
+}
+
+// appendGap appends a gap in the presence of schedulers, in parts if disturbances explain some of it. A rest of at most
+// shortGap beside a disturbance belongs to the disturbance.
+func appendGap(gaps []Gap, g Gap, disturbed []domain.Disturbance) []Gap {
+	for i := range disturbed {
+		d := &disturbed[i]
+		if d.Back() || !d.To.After(g.From) || !d.From.Before(g.To) {
+			continue
+		}
+		if d.From.Sub(g.From) > shortGap {
+			gaps = append(gaps, Gap{From: g.From, To: d.From})
+			g.From = d.From
+		}
+		if g.To.Sub(d.To) <= shortGap {
+			return append(gaps, Gap{From: g.From, To: g.To, Fault: d})
+		}
+		gaps = append(gaps, Gap{From: g.From, To: d.To, Fault: d})
+		g.From = d.To
+	}
+	return append(gaps, g)
 }
 
 // paused returns the pause in which a fire time is due.
@@ -325,4 +358,14 @@ func (f *Facts) away(t time.Time) (Gap, bool) {
 		return Gap{}, false
 	}
 	return f.Away[i], true
+}
+
+// repeated returns the disturbance because of which the database's clock showed t twice.
+func (f *Facts) repeated(t time.Time) *domain.Disturbance {
+	for i := range f.Disturbed {
+		if d := &f.Disturbed[i]; d.Back() && d.Covers(t) {
+			return d
+		}
+	}
+	return nil
 }

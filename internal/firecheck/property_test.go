@@ -285,7 +285,7 @@ func TestGaps(t *testing.T) {
 		}
 		slices.SortFunc(present, func(a, b Gap) int { return a.From.Compare(b.From) })
 		now := noon.Add(200 * time.Second)
-		f := Facts{Away: Gaps(present, now)}
+		f := Facts{Away: Gaps(present, nil, now)}
 		for s := present[0].From; s.Before(now); s = s.Add(500 * time.Millisecond) {
 			there := slices.ContainsFunc(present, func(p Gap) bool { return !s.Before(p.From) && !s.After(p.To) })
 			gap, away := f.away(s)

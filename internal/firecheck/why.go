@@ -115,7 +115,11 @@ func (f *Facts) answerFire(out *Why, fire *Fire) []string {
 	if !fire.Due.Equal(fire.Time) {
 		say = append(say, f.text("Its jitter makes it due at %s.", "加上随机延迟，应于 %s 触发。", f.say(fire.Due)))
 	}
-	return append(say, f.sentence(finding.Text))
+	say = append(say, f.sentence(finding.Text))
+	if d := f.repeated(fire.Due); d != nil {
+		say = append(say, f.sentence(d.DescribeIn(f.Language, f.say)), f.text("It showed this instant twice, and a fire time has one run.", "它两次到达该时刻，而一个触发时间只有一次运行。"))
+	}
+	return say
 }
 
 // answerNoFire explains why an instant is no fire time of the version that was in force.

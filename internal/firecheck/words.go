@@ -43,10 +43,21 @@ func (f *Facts) describe(s *schedule.Schedule) string {
 }
 
 func (f *Facts) sayAway(g Gap) string {
+	if g.Fault != nil {
+		return g.Fault.DescribeIn(f.Language, f.say)
+	}
 	if g.To.IsZero() {
 		return f.text("no scheduler has been at work since %s", "自 %s 起没有调度器在工作", f.say(g.From))
 	}
 	return f.text("no scheduler was at work from %s to %s", "从 %s 到 %s 没有调度器在工作", f.say(g.From), f.say(g.To))
+}
+
+// cause returns the Cause of findings that the gap explains: that of its disturbance, or the given one.
+func (g *Gap) cause(otherwise string) string {
+	if g.Fault != nil {
+		return string(g.Fault.Kind)
+	}
+	return otherwise
 }
 
 // cause returns the Cause of findings that follow from a version.

@@ -19,15 +19,15 @@ const (
 	litterAge = 10 * time.Minute
 )
 
-// startEphemeral starts a server in a new temporary directory.
-func startEphemeral(ctx context.Context) (url string, stop func(context.Context) error, err error) {
+// startEphemeral starts a server in a new temporary directory. binDir is as in embedpg.Config.
+func startEphemeral(ctx context.Context, binDir string) (url string, stop func(context.Context) error, err error) {
 	parent := tempDir()
 	removeLitter(parent, time.Now())
 	dir, err := os.MkdirTemp(parent, dirPrefix)
 	if err != nil {
 		return "", nil, err
 	}
-	server, err := embedpg.Start(ctx, embedpg.Config{DataDir: dir, Ephemeral: true})
+	server, err := embedpg.Start(ctx, embedpg.Config{DataDir: dir, Ephemeral: true, BinDir: binDir})
 	if err != nil {
 		return "", nil, errors.Join(fmt.Errorf("start Postgres: %w", err), os.RemoveAll(dir))
 	}

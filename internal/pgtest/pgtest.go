@@ -133,7 +133,7 @@ func (s *server) start(ctx context.Context) (*url.URL, error) {
 	}
 	address := os.Getenv("BELFRY_TEST_DATABASE_URL")
 	if address == "" {
-		started, stop, err := startEphemeral(ctx)
+		started, stop, err := startEphemeral(ctx, "")
 		if err != nil {
 			return nil, err
 		}

@@ -64,6 +64,8 @@ type Job struct {
 	Stranded []Stranded
 	// Paused are the pauses of the job's group that are not over, or that ended after NextFire.
 	Paused []domain.Pause
+	// Disturbed are the disturbances that may be why fire times were missed. They only change the recorded reason.
+	Disturbed []domain.Disturbance
 	// Closing means that the version ends now: fire times that a pause has held up are decided now, and dropped.
 	Closing bool
 }
@@ -326,7 +328,25 @@ func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Setting
 		return explain.Of(explain.GroupPaused, outcome, latest, pauses)
 	}
 	late := now.Sub(first).Truncate(time.Second)
+	if d := j.disturbance(first); d != nil {
+		from, to := domain.At(d.From).String(), domain.At(d.To).String()
+		if d.Kind == domain.ClockStep {
+			return explain.Of(explain.ClockStepped, outcome, latest, d.Step.Milliseconds(), from, to, pauses)
+		}
+		return explain.Of(explain.PostgresAway, outcome, latest, from, to, pauses)
+	}
 	return explain.Of(explain.NoScheduler, outcome, latest, set.Tolerance.Milliseconds(), late.Milliseconds(), pauses)
+}
+
+// disturbance returns why a fire time was missed although schedulers were running, or nil.
+func (j *Job) disturbance(fire time.Time) *domain.Disturbance {
+	due := j.Schedule.Due(j.ID, fire)
+	for i := range j.Disturbed {
+		if d := &j.Disturbed[i]; d.Delays(due) {
+			return d
+		}
+	}
+	return nil
 }
 
 func (j *Job) pauseOf(fire time.Time) *domain.Pause {

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // If the wall clock is set forward or back, the estimate of the database's clock continues steadily, and the change is noticed.
@@ -36,4 +39,72 @@ func TestClockIgnoresTheWall(t *testing.T) {
 			t.Errorf("it is %v, want %v", s.Now(), want)
 		}
 	})
+}
+
+func TestDisturbances(t *testing.T) {
+	t.Parallel()
+	const trip = 10 * time.Millisecond
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	begun := time.Now()
+	old := reading{db: noon, at: begun, trip: trip}
+	for name, c := range map[string]struct {
+		passed, slept, db, trip time.Duration
+		away                    bool
+		want                    []domain.Disturbance
+	}{
+		"nothing":                       {2 * time.Second, 0, 2 * time.Second, trip, false, nil},
+		"a slewed clock":                {time.Hour, 0, time.Hour + 3*time.Second, trip, false, nil},
+		"a slow answer":                 {20 * time.Second, 0, 24 * time.Second, 8 * time.Second, false, nil},
+		"a suspended machine":           {time.Second, time.Hour, time.Hour, trip, false, nil},
+		"a small step":                  {2 * time.Second, 0, 2900 * time.Millisecond, trip, false, nil},
+		"forward":                       {2 * time.Second, 0, 32 * time.Second, trip, false, []domain.Disturbance{{Kind: domain.ClockStep, From: noon, To: noon.Add(32 * time.Second), Step: 30 * time.Second}}},
+		"back":                          {2 * time.Second, 0, -28 * time.Second, trip, false, []domain.Disturbance{{Kind: domain.ClockStep, From: noon, To: noon.Add(-28 * time.Second), Step: -30 * time.Second}}},
+		"Postgres away":                 {time.Minute, 0, time.Minute, trip, true, []domain.Disturbance{{Kind: domain.PostgresAway, From: noon, To: noon.Add(time.Minute)}}},
+		"a failover to another's clock": {time.Minute, 0, time.Minute - 5*time.Second, trip, true, []domain.Disturbance{{Kind: domain.PostgresAway, From: noon, To: noon.Add(time.Minute)}, {Kind: domain.ClockStep, From: noon, To: noon.Add(55 * time.Second), Step: -5 * time.Second}}},
+	} {
+		got := compare(&old, &reading{db: noon.Add(c.db), at: begun.Add(c.passed), boot: c.slept, trip: c.trip}, c.away)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// An absence of Postgres begins with the first question without an answer, whichever goroutine sent it. A reading that is older than
+// the current one changes nothing.
+func TestAbsence(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	begun := time.Now()
+	after := func(d time.Duration) *reading { return &reading{db: noon.Add(d), at: begun.Add(d)} }
+	c := clock{tolerance: 5 * time.Second}
+	c.accept(after(0), begun)
+	for _, d := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		c.ask(begun.Add(d))
+	}
+	if c.unanswered(begun.Add(6*time.Second)) || !c.unanswered(begun.Add(8*time.Second)) {
+		t.Error("the absence does not count from the first question")
+	}
+	c.accept(after(9*time.Second), begun.Add(9*time.Second))
+	c.ask(begun.Add(10 * time.Second))
+	c.accept(after(7*time.Second), begun.Add(7*time.Second))
+	if got, want := c.reading.Load().db, noon.Add(9*time.Second); !got.Equal(want) {
+		t.Errorf("the reading is %s", got)
+	}
+	want := []domain.Disturbance{{Kind: domain.PostgresAway, From: noon, To: noon.Add(9 * time.Second)}}
+	if got := c.takeFresh(); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := c.takeFresh(); len(got) != 0 || len(c.known) != 1 {
+		t.Errorf("%+v is reported twice", got)
+	}
+	// The same, but every question is answered slowly: Postgres was there.
+	c.ask(begun.Add(20 * time.Second))
+	c.accept(after(30*time.Second), begun.Add(24*time.Second))
+	for i := range 2 * knownMax {
+		c.ask(begun.Add(time.Duration(i+1) * time.Hour))
+		c.accept(&reading{db: noon, at: begun.Add(time.Duration(i+1) * time.Hour)}, begun.Add(time.Duration(i+1)*time.Hour))
+	}
+	if len(c.known) != knownMax || len(c.takeFresh()) != knownMax {
+		t.Errorf("%d disturbances are kept", len(c.known))
+	}
 }

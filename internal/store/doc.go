@@ -25,6 +25,30 @@
 //
 // Transactions are short. A frozen process loses its locks to idle_in_transaction_session_timeout.
 //
+// # Disturbances
+//
+// All decisions use the database's clock. Each process estimates it without a query, and reads it every two seconds.
+// Between two readings, it compares the time that passed on the database's clock with the time on its own monotonic
+// clock, and on Linux with the boot-time clock, which continues while the machine sleeps. The error of the two readings
+// is at most half their round trips, and clocks are slewed by at most 500 ppm each. A larger difference of more than a
+// second is a step: someone has set the clock of the Postgres host, or a failover led to a host with another clock. The
+// time during which no question was answered is an absence of Postgres if it exceeds the misfire tolerance. The planning
+// queries return the database's clock too. If it contradicts the estimate, planning reads the clock before it decides,
+// because planning may run before the periodic reading.
+//
+// Schedulers, dispatchers and consoles report each step, and schedulers each absence. The table disturbances has it
+// once. Two observations are the same step if they agree about its size and overlap on the clock before the step: the
+// step happened between two readings of each process. A process that notices two steps at once records
+// their sum.
+//
+// A step forward is like an outage of the schedulers: the fire times in between are late, and the misfire policy decides
+// about those beyond the tolerance. Ring entries that are late by more than the tolerance are not admitted, and the
+// planner decides about them as stranded. Until a process has noticed the step, it fires by its old estimate, so that
+// a run may be late once more by a second or two. A step back repeats no fire time: job_due has advanced, and the primary
+// key forbids a second run. The ring files its entries again, and they wait until the clock reaches them. For up to
+// two seconds, runs that were planned before may start ahead of the new clock. Executors may also refuse offers as
+// stale, and dispatchers offer these runs again.
+//
 // # Crash, delay, duplicate
 //
 // A crash before a commit changes nothing. The effects of a crash after a commit are found by the reconcilers' queries

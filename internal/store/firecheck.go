@@ -35,6 +35,34 @@ func (s *Store) Attend(ctx context.Context, presence int64, scheduler string) (i
 	return id, pgerr.Translate(s.q.ForgetPresence(ctx, presenceKept))
 }
 
+// RecordDisturbance stores a disturbance for the fire check. If another process has recorded the same disturbance, it
+// combines both observations: each one bounds the moment of a step, and each scheduler knows a part of an absence of
+// Postgres. Disturbances are kept as long as the presence of schedulers.
+func (s *Store) RecordDisturbance(ctx context.Context, d domain.Disturbance, by string) error {
+	return s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		if err := q.LockDisturbances(ctx); err != nil {
+			return err
+		}
+		rows, err := q.Disturbances(ctx, string(d.Kind))
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			old := domain.Disturbance{Kind: d.Kind, From: r.FromAt.UTC(), To: r.ToAt.UTC(), Step: time.Duration(r.StepMs) * time.Millisecond}
+			if old.Same(&d) {
+				both := old.Combine(&d)
+				return q.SetDisturbance(ctx, sqlcgen.SetDisturbanceParams{ID: r.ID, FromAt: both.From, ToAt: both.To})
+			}
+		}
+		if err := q.InsertDisturbance(ctx, sqlcgen.InsertDisturbanceParams{
+			Kind: string(d.Kind), FromAt: d.From, ToAt: d.To, StepMs: d.Step.Milliseconds(), SeenBy: by,
+		}); err != nil {
+			return err
+		}
+		return q.ForgetDisturbances(ctx, presenceKept)
+	})
+}
+
 // ClaimFireCheck claims the periodic fire check for its lease, or extends the claim, and returns the progress of the check.
 // It returns false while another owner holds the claim.
 func (s *Store) ClaimFireCheck(ctx context.Context, owner string, lease time.Duration) (round firecheck.Round, now time.Time, ok bool, err error) {

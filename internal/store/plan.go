@@ -163,6 +163,7 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 	if err != nil {
 		return Planned{}, err
 	}
+	faults := s.disturbances(ctx, now)
 	begun := time.Now()
 	for i, j := range jobs {
 		if i > 0 && time.Since(begun) > decideBudget {
@@ -182,7 +183,7 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 		}
 		d := plan.Decide(plan.Job{
 			ID: j.key.job, Schedule: compiled, Misfire: def.Misfire, NextFire: j.next, Decided: j.decided, Stranded: j.stranded,
-			Paused: pauses[def.Group], Closing: j.closing,
+			Paused: pauses[def.Group], Closing: j.closing, Disturbed: faults,
 		}, now.UTC(), set)
 		w.replanned = def.validFrom
 		for _, p := range pauses[def.Group] {

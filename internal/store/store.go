@@ -115,6 +115,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if s.clock.wall = c.Clock; s.clock.wall == nil {
 		s.clock.wall = time.Now
 	}
+	s.clock.tolerance = s.plan.Tolerance
 	if err := s.SyncClock(ctx); err != nil {
 		pool.Close()
 		return nil, err

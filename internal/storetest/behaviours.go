@@ -23,6 +23,7 @@ var behaviours = []struct {
 	{"RunsThatAreHandedBackAreClaimed", handBack},
 	{"AdmitComparesTheRunWithTheRing", admitCompares},
 	{"AdmitLeavesLateRunsToTheMisfirePolicy", admitTooLate},
+	{"AStepOfTheClockIsTheReasonOfMissedFireTimes", clockStep},
 	{"ARunWithoutAnInstanceWaits", waitAndAssign},
 	{"SerialRunsFollowInOrder", serialOrder},
 	{"DiscardLaterEndsTheNewRun", discards},

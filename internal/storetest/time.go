@@ -6,6 +6,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func fixedDelay(d time.Duration) edit {
@@ -148,4 +149,25 @@ func childrenOfSkipped(t *testing.T, s *suite) {
 	equal(t, "children", len(ups), 1)
 	equal(t, "child", ups[0].ChildJob, always.ID)
 	equal(t, "parent", ups[0].RunID, skipped)
+}
+
+// If the database's clock steps forward by more than the tolerance, the fire times in between are misfires, and the ledger
+// names the step.
+func clockStep(t *testing.T, s *suite) {
+	job := s.job("a", everySecond, misfire(domain.MisfireSkip))
+	s.plan()
+	before := s.now()
+	s.Advance(t, 30*time.Second)
+	s.plan()
+	missed := s.Missed(t, job.ID)
+	equal(t, "ledger entries", len(missed), 1)
+	why := missed[0].Why
+	equal(t, "code", why.Code, explain.ClockStepped)
+	step, _ := why.Args["step_ms"].(int64)
+	if step < 29_900 || step > 30_100 {
+		t.Errorf("the step is %d ms", step)
+	}
+	if m := missed[0]; m.Count < 10 || m.First.Before(before.Add(-time.Second)) {
+		t.Errorf("%d fire times are missed, the first is %s, at %s", m.Count, m.First, before)
+	}
 }

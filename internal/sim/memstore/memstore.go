@@ -44,6 +44,7 @@ type DB struct {
 	scripts    map[domain.JobID][]string // the code of every version, from 1
 	uses       map[domain.JobID]uses
 	pauses     []domain.Pause
+	steps      []domain.Disturbance // of the database's clock, by Advance
 	followUps  []engine.FollowUp
 	listeners  map[*func()]bool
 	notified   bool // this transaction wakes the schedulers when it commits
@@ -138,8 +139,16 @@ func New() *DB {
 	}
 }
 
-// Advance moves the database's clock forward.
-func (db *DB) Advance(d time.Duration) { db.ahead.Add(int64(d)) }
+// Advance moves the database's clock forward. Like store.Store, the database notices a step of more than a second.
+func (db *DB) Advance(d time.Duration) {
+	db.tx(func() {
+		from := db.now()
+		db.ahead.Add(int64(d))
+		if d > time.Second {
+			db.steps = append(db.steps, domain.Disturbance{Kind: domain.ClockStep, From: from, To: db.now(), Step: d})
+		}
+	})
+}
 
 // now returns the time of the database's clock, with the precision of Postgres.
 func (db *DB) now() time.Time {

@@ -75,7 +75,7 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.S
 	due := db.due[id]
 	v := db.versions[versionKey{id, due.version}]
 	enabled := !due.nextDue.IsZero()
-	in := plan.Job{ID: id, Schedule: v.compiled, Misfire: v.Misfire, Decided: due.decided, Paused: db.pausesOf(v.Group), Closing: closing}
+	in := plan.Job{ID: id, Schedule: v.compiled, Misfire: v.Misfire, Decided: due.decided, Paused: db.pausesOf(v.Group), Closing: closing, Disturbed: db.steps}
 	if enabled {
 		in.NextFire = due.nextFire
 	}

@@ -39,3 +39,19 @@ SELECT h.id FROM runs_history h WHERE h.id = ANY(@ids::uuid[]) AND h.id BETWEEN 
 SELECT f::timestamptz AS fire_time FROM unnest(@fire_times::timestamptz[]) f
  WHERE EXISTS (SELECT 1 FROM missed m
                 WHERE m.job_id = @job_id AND m.last_fire_time >= f AND m.first_fire_time <= f);
+
+-- name: LockDisturbances :exec
+-- Processes notice the same disturbance at the same time, and only one of them records it.
+SELECT pg_advisory_xact_lock(hashtextextended('belfry.disturbances', 0));
+
+-- name: Disturbances :many
+SELECT id, from_at, to_at, step_ms FROM disturbances WHERE kind = @kind ORDER BY id DESC LIMIT 100;
+
+-- name: InsertDisturbance :exec
+INSERT INTO disturbances (kind, from_at, to_at, step_ms, seen_by) VALUES (@kind, @from_at, @to_at, @step_ms, @seen_by);
+
+-- name: SetDisturbance :exec
+UPDATE disturbances SET from_at = @from_at, to_at = @to_at WHERE id = @id;
+
+-- name: ForgetDisturbances :exec
+DELETE FROM disturbances WHERE greatest(from_at, to_at, seen_at) < clock_timestamp() - @keep::interval;

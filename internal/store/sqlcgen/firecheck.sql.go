@@ -71,6 +71,42 @@ func (q *Queries) ClaimFireCheck(ctx context.Context, arg ClaimFireCheckParams) 
 	return items, nil
 }
 
+const disturbances = `-- name: Disturbances :many
+SELECT id, from_at, to_at, step_ms FROM disturbances WHERE kind = $1 ORDER BY id DESC LIMIT 100
+`
+
+type DisturbancesRow struct {
+	ID     int64
+	FromAt time.Time
+	ToAt   time.Time
+	StepMs int64
+}
+
+func (q *Queries) Disturbances(ctx context.Context, kind string) ([]DisturbancesRow, error) {
+	rows, err := q.db.Query(ctx, disturbances, kind)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DisturbancesRow
+	for rows.Next() {
+		var i DisturbancesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.FromAt,
+			&i.ToAt,
+			&i.StepMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const extendPresence = `-- name: ExtendPresence :execrows
 UPDATE scheduler_presence SET seen_at = clock_timestamp()
  WHERE id = $1 AND seen_at > clock_timestamp() - $2::interval
@@ -90,6 +126,15 @@ func (q *Queries) ExtendPresence(ctx context.Context, arg ExtendPresenceParams) 
 	return result.RowsAffected(), nil
 }
 
+const forgetDisturbances = `-- name: ForgetDisturbances :exec
+DELETE FROM disturbances WHERE greatest(from_at, to_at, seen_at) < clock_timestamp() - $1::interval
+`
+
+func (q *Queries) ForgetDisturbances(ctx context.Context, keep time.Duration) error {
+	_, err := q.db.Exec(ctx, forgetDisturbances, keep)
+	return err
+}
+
 const forgetPresence = `-- name: ForgetPresence :exec
 DELETE FROM scheduler_presence WHERE seen_at < clock_timestamp() - $1::interval
    AND id < (SELECT max(id) FROM scheduler_presence)
@@ -98,6 +143,29 @@ DELETE FROM scheduler_presence WHERE seen_at < clock_timestamp() - $1::interval
 // The newest row stays, because a gap is only visible between two rows.
 func (q *Queries) ForgetPresence(ctx context.Context, keep time.Duration) error {
 	_, err := q.db.Exec(ctx, forgetPresence, keep)
+	return err
+}
+
+const insertDisturbance = `-- name: InsertDisturbance :exec
+INSERT INTO disturbances (kind, from_at, to_at, step_ms, seen_by) VALUES ($1, $2, $3, $4, $5)
+`
+
+type InsertDisturbanceParams struct {
+	Kind   string
+	FromAt time.Time
+	ToAt   time.Time
+	StepMs int64
+	SeenBy string
+}
+
+func (q *Queries) InsertDisturbance(ctx context.Context, arg InsertDisturbanceParams) error {
+	_, err := q.db.Exec(ctx, insertDisturbance,
+		arg.Kind,
+		arg.FromAt,
+		arg.ToAt,
+		arg.StepMs,
+		arg.SeenBy,
+	)
 	return err
 }
 
@@ -165,6 +233,16 @@ func (q *Queries) LedgeredFires(ctx context.Context, arg LedgeredFiresParams) ([
 	return items, nil
 }
 
+const lockDisturbances = `-- name: LockDisturbances :exec
+SELECT pg_advisory_xact_lock(hashtextextended('belfry.disturbances', 0))
+`
+
+// Processes notice the same disturbance at the same time, and only one of them records it.
+func (q *Queries) LockDisturbances(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, lockDisturbances)
+	return err
+}
+
 const oldestUndecided = `-- name: OldestUndecided :one
 SELECT COALESCE((SELECT next_due_at FROM job_due WHERE next_due_at IS NOT NULL ORDER BY next_due_at LIMIT 1), 'epoch')::timestamptz AS due_at
 `
@@ -214,4 +292,19 @@ func (q *Queries) SaveFireCheck(ctx context.Context, arg SaveFireCheckParams) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const setDisturbance = `-- name: SetDisturbance :exec
+UPDATE disturbances SET from_at = $1, to_at = $2 WHERE id = $3
+`
+
+type SetDisturbanceParams struct {
+	FromAt time.Time
+	ToAt   time.Time
+	ID     int64
+}
+
+func (q *Queries) SetDisturbance(ctx context.Context, arg SetDisturbanceParams) error {
+	_, err := q.db.Exec(ctx, setDisturbance, arg.FromAt, arg.ToAt, arg.ID)
+	return err
 }

@@ -223,14 +223,14 @@ func (a *FireCheck) addChain(ctx context.Context, job *firecheck.Job, fires []fi
 }
 
 // facts reads the records about a batch's fire times, in the order that package firecheck requires.
-func (a *FireCheck) facts(ctx context.Context, b *fireBatch, now time.Time, away []firecheck.Gap, language explain.Language) ([]*firecheck.Facts, error) {
+func (a *FireCheck) facts(ctx context.Context, b *fireBatch, now time.Time, away absence, language explain.Language) ([]*firecheck.Facts, error) {
 	runs, err := a.runsOf(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]*firecheck.Facts, len(b.jobs))
 	for i, j := range b.jobs {
-		out[i] = &firecheck.Facts{Job: j.job, Runs: runs, Away: away, Now: now, Tolerance: a.tolerance, Language: language}
+		out[i] = &firecheck.Facts{Job: j.job, Runs: runs, Away: away.gaps, Disturbed: away.disturbed, Now: now, Tolerance: a.tolerance, Language: language}
 	}
 	if err := a.addPauses(ctx, b, out); err != nil {
 		return nil, err
@@ -439,20 +439,36 @@ func fireCheckRun(r sqlcgen.FireCheckRunsRow) firecheck.Run {
 	}
 }
 
-// gaps returns the database's clock, and the periods since the given instant in which no scheduler was running.
-func (a *FireCheck) gaps(ctx context.Context, since time.Time) (now time.Time, away []firecheck.Gap, err error) {
+// absence is what is known about periods in which schedulers served no fire times.
+type absence struct {
+	gaps      []firecheck.Gap
+	disturbed []domain.Disturbance
+}
+
+// gaps returns the database's clock, and the periods since the given instant in which no scheduler served fire times.
+func (a *FireCheck) gaps(ctx context.Context, since time.Time) (now time.Time, away absence, err error) {
 	if now, err = a.q.ClockNow(ctx); err != nil {
-		return now, nil, pgerr.Translate(err)
+		return now, away, pgerr.Translate(err)
 	}
 	rows, err := a.q.Presence(ctx, since)
 	if err != nil {
-		return now, nil, pgerr.Translate(err)
+		return now, away, pgerr.Translate(err)
 	}
 	present := make([]firecheck.Gap, len(rows))
 	for i, r := range rows {
 		present[i] = firecheck.Gap{From: r.FromAt.UTC(), To: r.SeenAt.UTC()}
 	}
-	return now.UTC(), firecheck.Gaps(present, now.UTC()), nil
+	disturbed, err := a.q.DisturbancesSince(ctx, since)
+	if err != nil {
+		return now, away, pgerr.Translate(err)
+	}
+	for _, r := range disturbed {
+		away.disturbed = append(away.disturbed, domain.Disturbance{
+			Kind: domain.DisturbanceKind(r.Kind), From: r.FromAt.UTC(), To: r.ToAt.UTC(), Step: time.Duration(r.StepMs) * time.Millisecond,
+		})
+	}
+	away.gaps = firecheck.Gaps(present, away.disturbed, now.UTC())
+	return now.UTC(), away, nil
 }
 
 // fromEpoch returns the zero time for the epoch, which stands for a missing instant.

@@ -10,7 +10,7 @@ const values = {
   language: "python", more: 2, slots: [{ instance: "a", taken: 1, capacity: 4 }], passed: [{ instance: "b", answered: true, runs: 3 }, { instance: "c", answered: false }],
   instance: "a", reason: "full", route: "any", instances: 3, taken: 1, capacity: 4, turn: 5, number: 2, key: "k", runs: 7, shard: 0, total: 3, full: 1, avoided: "z",
   misfire: "fire_all", latest: 100, tolerance_ms: 5000, late_ms: 3_723_000, version: 2, pauses: [{ group: "web", from: "2026-01-01", to: "", by: "ann", reason: "" }],
-  run: "019a", limit: 1000, by: "ann", group: "web", handler: "echo", deadline_ms: 1500, bytes: 900,
+  run: "019a", limit: 1000, by: "ann", group: "web", handler: "echo", deadline_ms: 1500, bytes: 900, step_ms: 30_000, from: "2026-01-01", to: "2026-01-02",
 };
 
 test("every code of the contract has an English and a Chinese text", () => {

@@ -94,3 +94,6 @@ SELECT d::text AS day FROM unnest(@days::text[]) d
 SELECT group_name, from_at, to_at, reason, paused_by, resumed_by FROM group_pauses
  WHERE group_name = ANY (@groups::text[]) AND (to_at IS NULL OR to_at > @since::timestamptz)
  ORDER BY from_at LIMIT 10000;
+
+-- name: DisturbancesSince :many
+SELECT kind, from_at, to_at, step_ms FROM disturbances WHERE greatest(from_at, to_at) >= @since::timestamptz ORDER BY from_at LIMIT 10000;

@@ -23,6 +23,42 @@ func (q *Queries) ClockNow(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
+const disturbancesSince = `-- name: DisturbancesSince :many
+SELECT kind, from_at, to_at, step_ms FROM disturbances WHERE greatest(from_at, to_at) >= $1::timestamptz ORDER BY from_at LIMIT 10000
+`
+
+type DisturbancesSinceRow struct {
+	Kind   string
+	FromAt time.Time
+	ToAt   time.Time
+	StepMs int64
+}
+
+func (q *Queries) DisturbancesSince(ctx context.Context, since time.Time) ([]DisturbancesSinceRow, error) {
+	rows, err := q.db.Query(ctx, disturbancesSince, since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DisturbancesSinceRow
+	for rows.Next() {
+		var i DisturbancesSinceRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.FromAt,
+			&i.ToAt,
+			&i.StepMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const fireCheckBefore = `-- name: FireCheckBefore :many
 SELECT r.id, r.job_version, r.cause, r.state, r.fire_time, r.finished_at FROM runs r
  WHERE r.job_id = $1 AND r.id < $2 AND r.id >= $3 AND r.cause IN ('schedule', 'misfire') AND coalesce(r.shard_index, 0) = 0
