@@ -83,7 +83,7 @@ type bid struct {
 	beat      bool   // the offer names a heartbeat
 	stale     bool   // the attempt may not start: its beat is unknown or too old; for offers without a beat see engine.oldRules
 	leaseOver bool   // only for an offer without a beat
-	unfit     bool   // the instance takes no runs because of a trouble of its own: see engine.unfit
+	unfit     bool   // the instance takes no runs because it has reported a problem: see engine.unfit
 	refuse    string // no_handler or unsupported, if this instance cannot run the attempt
 }
 

@@ -395,7 +395,7 @@ func (r *Roster) Drop(group, name, boot string) {
 }
 
 // Candidates returns the live instances of a group that offer the target (domain.JobSpec.Target), are not draining
-// and report no trouble of their own.
+// and report no problem.
 // The caller owns the result.
 func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	r.mu.Lock()

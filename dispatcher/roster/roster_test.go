@@ -294,7 +294,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// An instance that reports a trouble of its own gets no offers. When the trouble is over, waiting runs are routed again.
+// An instance that reports a problem gets no offers. When the trouble is over, waiting runs are routed again.
 func TestUnfit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

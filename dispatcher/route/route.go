@@ -47,7 +47,7 @@ const (
 	NoOffer    Absence = iota // no live instance offers the target, or the reason is unknown
 	NoInstance                // the group has no live instance
 	AllDrain                  // instances offer the target, but all of them drain
-	AllUnfit                  // instances offer the target, but all of them report a trouble of their own, or drain
+	AllUnfit                  // instances offer the target, but all of them report a problem, or drain
 )
 
 // Uses holds a number for each instance of a job, shared by all dispatchers: for least_frequently_used, the runs that the

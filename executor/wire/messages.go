@@ -219,7 +219,7 @@ type Heartbeat struct {
 	Host      string            `json:"host"`
 	StartedAt Time              `json:"started_at"`
 	Draining  bool              `json:"draining"`
-	// Unfit is set while the instance takes no runs because of a trouble of its own. It refuses offers as full then,
+	// Unfit is set while the instance takes no runs because it has reported a problem. It refuses offers as full then,
 	// because older dispatchers do not know the field.
 	Unfit *Unfit `json:"unfit,omitempty"`
 }

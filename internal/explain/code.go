@@ -8,7 +8,7 @@ const (
 	NoInstance      Code = "no_instance"      // no live instance in the group
 	NoHandler       Code = "no_handler"       // no live instance offers the handler, or runs scripts in the language
 	Draining        Code = "draining"         // the instances that could take the run are shutting down
-	Unfit           Code = "unfit"            // the instances that could take the run have a trouble of their own
+	Unfit           Code = "unfit"            // the instances that could take the run have reported a problem
 	NoRoom          Code = "no_room"          // the instances have no free slot
 	PinnedGone      Code = "pinned_gone"      // the only instance that may take the run is gone, or cannot run it
 	NATSUnavailable Code = "nats_unavailable" // the dispatcher has no connection to NATS
@@ -31,7 +31,7 @@ const (
 	InstanceOutOfFiles      Code = "instance_out_of_files"     // its process has too few file descriptors
 	InstanceSpoolFull       Code = "instance_spool_full"       // there is no room for another result on its disk
 	InstanceSpoolUnwritable Code = "instance_spool_unwritable" // it cannot write results to its disk
-	InstanceUnfit           Code = "instance_unfit"            // it gives another reason of its own
+	InstanceUnfit           Code = "instance_unfit"            // it gives another reason
 	InstanceSilent          Code = "instance_silent"           // its last heartbeat is too old for an offer
 	InstanceRefused         Code = "instance_refused"          // it refused an offer although it seemed to have room
 	InstanceOffersNothing   Code = "instance_offers_nothing"   // it has neither handlers nor script languages

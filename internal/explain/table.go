@@ -115,7 +115,7 @@ var table = map[Code]entry{
 		return "no live instance takes new runs: those that " + offers(a, "offer the handler", "run scripts in ") + " are draining"
 	}},
 	Unfit: {[]Param{text("language")}, func(a Args) string {
-		return "no live instance takes new runs: those that " + offers(a, "offer the handler", "run scripts in ") + " report a trouble of their own, or are draining"
+		return "no live instance takes new runs: those that " + offers(a, "offer the handler", "run scripts in ") + " report a problem, or are draining"
 	}},
 	NoRoom:          {[]Param{slots, more}, func(a Args) string { return "no free slot: " + a.slots() }},
 	PinnedGone:      {[]Param{text("instance"), text("language")}, pinnedGone},
@@ -139,7 +139,7 @@ var table = map[Code]entry{
 	InstanceSpoolFull:       {[]Param{text("message")}, func(a Args) string { return "there is no room for results on its disk: " + a.text("message") }},
 	InstanceSpoolUnwritable: {[]Param{text("message")}, func(a Args) string { return "it cannot write results to its disk: " + a.text("message") }},
 	InstanceUnfit: {[]Param{text("reason"), text("message")}, func(a Args) string {
-		return "it takes no runs for a reason of its own: " + a.text("reason") + ": " + a.text("message")
+		return "it takes no runs for another reason: " + a.text("reason") + ": " + a.text("message")
 	}},
 	InstanceSilent: {[]Param{num("age_ms")}, func(a Args) string {
 		return fmt.Sprintf("its last heartbeat is %s old, too old for an offer", a.duration("age_ms").Round(time.Second))

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/embedpg"
 )
 
-// Clock sets the clock of a Postgres server of its own. The machine's clock does not change.
+// Clock sets the clock of one Postgres server. The machine's clock does not change.
 type Clock struct {
 	t    testing.TB
 	file string    // its modification time is the clock's reading at the server's start
@@ -26,7 +26,7 @@ func (c *Clock) Set(ahead time.Duration) {
 	}
 }
 
-// DatabaseWithClock returns the URL of a migrated database on a server of its own, whose clock the test can set. The server runs
+// DatabaseWithClock returns the URL of a migrated database on a separate server, whose clock the test can set. The server runs
 // under libfaketime, which changes the readings of the wall clock, but not of the monotonic clock. Without libfaketime, the test is
 // skipped. The server ends with the test. Its clock is behind the machine's by up to the duration of its start.
 //
