@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
 // clock estimates the database's clock: its newest reading plus the time that has passed on this process's monotonic clock. The
@@ -64,13 +65,15 @@ func (s *Store) ClockOffset() time.Duration { return s.clock.wall().Round(0).Sub
 
 // SyncClock reads the database's clock up to three times and keeps the best reading. Its error is at most half its
 // round trip.
-func (s *Store) SyncClock(ctx context.Context) error {
+func (s *Store) SyncClock(ctx context.Context) error { return s.readClock(ctx, s.q) }
+
+func (s *Store) readClock(ctx context.Context, q *sqlcgen.Queries) error {
 	s.clock.ask(time.Now())
 	var chosen *reading
 	var answered time.Time
 	for try := 0; try < 3 && (chosen == nil || chosen.trip > quickTrip); try++ {
 		sent := time.Now()
-		db, err := s.q.Now(ctx)
+		db, err := q.Now(ctx)
 		if err != nil {
 			return pgerr.Translate(err)
 		}
@@ -114,16 +117,18 @@ func (s *Store) KeepClock(ctx context.Context, failed func(error), noticed func(
 	}
 }
 
-// disturbances returns those that this process has noticed lately. now is the database's clock as a query has just read
-// it. If it contradicts the estimate, or Postgres has just come back, disturbances first reads the clock again, so that
-// decisions of the same transaction know the cause of a delay.
-func (s *Store) disturbances(ctx context.Context, now time.Time) []domain.Disturbance {
+// disturbances returns those that this process has noticed lately. now is the database's clock as a query of q's
+// transaction has just read it. If it contradicts the estimate, or Postgres has just come back, disturbances first reads
+// the clock again, so that decisions of the transaction know the cause of a delay.
+func (s *Store) disturbances(ctx context.Context, q *sqlcgen.Queries, now time.Time) ([]domain.Disturbance, error) {
 	if now.Sub(s.Now()).Abs() > stepMin || s.clock.unanswered(time.Now()) {
-		_ = s.SyncClock(ctx) // KeepClock reports errors
+		if err := s.readClock(ctx, q); err != nil {
+			return nil, err
+		}
 	}
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()
-	return slices.Clone(s.clock.known)
+	return slices.Clone(s.clock.known), nil
 }
 
 func (c *clock) stale(now, wall time.Time) bool {

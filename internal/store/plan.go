@@ -163,7 +163,10 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 	if err != nil {
 		return Planned{}, err
 	}
-	faults := s.disturbances(ctx, now)
+	faults, err := s.disturbances(ctx, q, now)
+	if err != nil {
+		return Planned{}, err
+	}
 	begun := time.Now()
 	for i, j := range jobs {
 		if i > 0 && time.Since(begun) > decideBudget {
