@@ -47,10 +47,10 @@ const (
 	quickTrip    = 2 * time.Millisecond // a reading with a shorter round trip is not repeated
 
 	// Between two readings, the clocks may drift apart by 1/maxSlew of the time, because each machine slews its clock by
-	// up to 500 ppm. What exceeds this, the error of the readings and stepMin is a step.
-	stepMin  = time.Second
-	maxSlew  = 1000
-	knownMax = 16
+	// up to 500 ppm. What exceeds this, the error of the readings and leastStep is a step.
+	leastStep = time.Second
+	maxSlew   = 1000
+	knownMax  = 16
 )
 
 // Now returns the estimated time of the database's clock, to the millisecond, without a query. SyncClock bounds its
@@ -121,7 +121,7 @@ func (s *Store) KeepClock(ctx context.Context, failed func(error), noticed func(
 // transaction has just read it. If it contradicts the estimate, or Postgres has just come back, disturbances first reads
 // the clock again, so that decisions of the transaction know the cause of a delay.
 func (s *Store) disturbances(ctx context.Context, q *sqlcgen.Queries, now time.Time) ([]domain.Disturbance, error) {
-	if now.Sub(s.Now()).Abs() > stepMin || s.clock.unanswered(time.Now()) {
+	if now.Sub(s.Now()).Abs() > leastStep || s.clock.unanswered(time.Now()) {
 		if err := s.readClock(ctx, q); err != nil {
 			return nil, err
 		}
@@ -184,7 +184,7 @@ func compare(old, r *reading, away bool) (found []domain.Disturbance) {
 		found = append(found, domain.Disturbance{Kind: domain.PostgresAway, From: old.db, To: expected})
 	}
 	step := r.db.Sub(expected).Round(time.Millisecond)
-	if step.Abs() > stepMin+(old.trip+r.trip)/2+passed/maxSlew {
+	if step.Abs() > leastStep+(old.trip+r.trip)/2+passed/maxSlew {
 		found = append(found, domain.Disturbance{Kind: domain.ClockStep, From: old.db, To: r.db, Step: step})
 	}
 	return found
