@@ -426,7 +426,7 @@ func (w *world) showsMetrics(viewer string, roles, consoles []string) {
 		if status != http.StatusOK || !strings.Contains(text, "process_resident_memory_bytes ") {
 			w.t.Errorf("%s/metrics: %d\n%.500s", address, status, text)
 		}
-		if up := strings.Count(text, "\nbelfry_server_up{"); up != 2 && i < 4 {
+		if up := strings.Count(text, "\nbelfry_server_up{"); up != 3 && i < 4 {
 			w.t.Errorf("%s shows %d servers", address, up)
 		}
 		if status, _ := fetch(address+"/healthz", ""); status != http.StatusOK {
