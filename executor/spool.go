@@ -237,7 +237,7 @@ func (s *spool) rewrite() (err error) {
 	defer func() {
 		f.Close() // a second close is harmless
 		if err != nil {
-			os.Remove(name) // an unfinished file would take the room that the next attempt needs
+			_ = os.Remove(name) // an unfinished file would take the room that the next attempt needs
 			err = fmt.Errorf("rewrite the spool: %w", err)
 		}
 	}()

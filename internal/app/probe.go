@@ -59,7 +59,7 @@ func (p *probe) run(ctx context.Context) error {
 	for first := true; ; {
 		succeeded := p.once(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end of the context is no failure
 		}
 		if succeeded && first {
 			first = false

@@ -17,7 +17,7 @@ import (
 )
 
 // noiseMax is how many lines a process may log in an outage of at most a minute, its end included.
-const noiseMax = 25
+const noiseMax = 40
 
 // While a server is away, each process logs a few lines, River's included, although many of its parts fail many times per second.
 func TestOutageNoise(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
 )
 
 // fleet is a process of each role.
@@ -147,7 +149,7 @@ func TestJetStreamDiskFull(t *testing.T) {
 		t.Skip("NOT COVERED: only root can mount a small file system")
 	}
 	t.Parallel()
-	c := &cluster{t: t, dir: t.TempDir()}
+	c := &cluster{t: t, dir: t.TempDir(), dbURL: pgtest.Database(t, store.Migrate)}
 	c.prepareNATS()
 	if err := os.Mkdir(c.store, 0o700); err != nil {
 		t.Fatal(err)
