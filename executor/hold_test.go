@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +18,15 @@ import (
 // shelf is an instance bucket with one key. Like a stream, it accepts a heartbeat only if the last message on the key's
 // subject has the sequence number that the heartbeat expects.
 type shelf struct {
-	seq  uint64 // of the stream's last message
-	last uint64 // of the last message on the subject; 0 means none
-	data []byte // nil after the boot has deleted its heartbeat
+	mu   sync.Mutex // guards the fields while a boot sends heartbeats on its own
+	seq  uint64     // of the stream's last message
+	last uint64     // of the last message on the subject; 0 means none
+	data []byte     // nil after the boot has deleted its heartbeat
 }
 
 func (s *shelf) store(_ context.Context, _ string, header nats.Header, data []byte) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if expected := header.Get(nats.ExpectedLastSubjSeqHdr); expected != "" && expected != strconv.FormatUint(s.last, 10) {
 		return 0, fmt.Errorf("publish: %w", &streamError{code: codeWrongSequence})
 	}
@@ -32,7 +36,11 @@ func (s *shelf) store(_ context.Context, _ string, header nats.Header, data []by
 }
 
 // runOut removes the key, as the bucket does when the key expires.
-func (s *shelf) runOut() { s.last, s.data = 0, nil }
+func (s *shelf) runOut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.data = 0, nil
+}
 
 // holder returns the boot whose heartbeat is stored under the key, or "" if there is none.
 func (s *shelf) holder(t *testing.T) string {
