@@ -73,7 +73,7 @@ func (l *link) beat(ctx context.Context) {
 				due = true
 			case <-look.C:
 				l.engine.files.look(l.log)
-				due = reasonOf(l.engine.unfit()) != l.told
+				due = reasonOf(l.engine.unfit()) != l.reported
 			case <-ctx.Done():
 				return
 			}
@@ -89,7 +89,7 @@ func (l *link) sendBeat(ctx context.Context) error {
 	defer cancel()
 	beat, sent := l.engine.nextBeat()
 	h := l.heartbeat(beat)
-	l.told = reasonOf(h.Unfit)
+	l.reported = reasonOf(h.Unfit)
 	data := wire.Encode(h)
 	if len(data) > wire.MaxHeartbeat && h.Unfit != nil {
 		h.Unfit = nil // offers are refused, which tells the dispatcher enough

@@ -43,7 +43,7 @@ type link struct {
 	first    chan struct{} // closed when the first heartbeat is confirmed
 	once     sync.Once
 	hold     hold
-	told     string      // Unfit.Reason of the last heartbeat; used only by the goroutine that sends heartbeats
+	reported string      // Unfit.Reason of the last heartbeat; used only by the goroutine that sends heartbeats
 	store    storeFunc   // publish; tests replace it
 	silent   atomic.Bool // another boot holds the name, and requests under it are meant for that boot
 

@@ -277,7 +277,7 @@ func (s *spool) rewrite() (err error) {
 // probeBytes is the size of a large result on disk.
 const probeBytes = 128 << 10
 
-// probe reports whether the spool's file system takes a large result. It writes to a file of its own and truncates it
+// probe reports whether the spool's file system takes a large result. It writes to a separate file and truncates it
 // at once, without a sync, so that the data usually never reaches the disk. The file stays open, because a process that
 // is out of file descriptors must not take its disk for full.
 func (s *spool) probe() (err error) {

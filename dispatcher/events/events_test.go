@@ -310,7 +310,7 @@ func TestCostlyTriggers(t *testing.T) {
 	}
 }
 
-// An executor may not send events. It must not fire jobs by directing the acknowledgement of its own result to the subject of an
+// An executor may not send events. It must not fire jobs by directing the acknowledgement of a result to the subject of an
 // event.
 func TestAcknowledgementIsNoEvent(t *testing.T) {
 	b := newBench(t)

@@ -63,7 +63,7 @@ func (p *Peers) Drain(ctx context.Context, group, instance string) error {
 }
 
 // ErrUnclearLease means that the value at an instance's key is not a heartbeat. This can occur because an executor can direct
-// JetStream's acknowledgement of its own publish to the key of another instance. A live instance overwrites the value within
+// JetStream's acknowledgement of a message to the key of another instance. A live instance overwrites the value within
 // seconds.
 var ErrUnclearLease = errors.New("the value in the instance bucket is not a heartbeat")
 

@@ -30,7 +30,7 @@ func TestNotOffered(t *testing.T) {
 		{"out of files", func(i *instance) { i.beat.Unfit = &wire.Unfit{Reason: "out_of_files", Message: "60 of 64"} }, explain.InstanceOutOfFiles, "60 of 64"},
 		{"spool full", func(i *instance) { i.beat.Unfit = &wire.Unfit{Reason: "spool_full", Message: "no space"} }, explain.InstanceSpoolFull, "no space"},
 		{"spool unwritable", func(i *instance) { i.beat.Unfit = &wire.Unfit{Reason: "spool_unwritable", Message: "read-only"} }, explain.InstanceSpoolUnwritable, "read-only"},
-		{"a reason of its own", func(i *instance) { i.beat.Unfit = &wire.Unfit{Reason: "no_license", Message: "expired"} }, explain.InstanceUnfit, "no_license: expired"},
+		{"another reason", func(i *instance) { i.beat.Unfit = &wire.Unfit{Reason: "no_license", Message: "expired"} }, explain.InstanceUnfit, "no_license: expired"},
 		{"draining with a trouble", func(i *instance) { i.beat.Draining, i.beat.Unfit = true, &wire.Unfit{Reason: "spool_full"} }, explain.InstanceDraining, "draining"},
 	} {
 		i := instance{beat: wire.Heartbeat{Beat: 1, Handlers: []string{"echo"}}, load: wire.Load{Capacity: 4}, seen: now}

@@ -21,7 +21,7 @@ const (
 	repeatAfter = time.Minute
 	// repeatsKept bounds the failures that are remembered. The keys are messages in the code, with names of groups and the like.
 	repeatsKept = 1000
-	// A dispatcher has about forty kinds of failures while Postgres is unavailable. The first few say all that there is to say.
+	// A dispatcher has about forty kinds of failures while Postgres is unavailable. The first few are enough to find the cause.
 	outageBurst = 10
 	outageEvery = 10 * time.Second
 )

@@ -148,6 +148,20 @@ func TestPromiseSchedulerFrozen(t *testing.T) {
 // Each process of a fleet with two of each role is stopped in order and started again, one after the other, under load. No run starts more
 // than 250 ms late.
 func TestPromiseRollingRestart(t *testing.T) {
+	stall := time.Duration(0)
+	for try := range 3 {
+		t.Run(fmt.Sprintf("try %d", try+1), func(t *testing.T) { stall = rollingRestart(t) })
+		if t.Failed() || stall <= time.Second {
+			return
+		}
+	}
+	t.Skipf("NOT COVERED: on this system at this time, lateness during a rolling restart: the machine stalled three times, at last for %v, so that offers and heartbeats expired", stall)
+}
+
+// rollingRestart restarts each process once and judges the lateness. If the machine stalled for more than a second, it judges nothing.
+// It returns the longest stall.
+func rollingRestart(t *testing.T) (stall time.Duration) {
+	t.Helper()
 	c := newCluster(t)
 	pulse := promise(t, c)
 	f := newPairs(c)
@@ -191,8 +205,9 @@ func TestPromiseRollingRestart(t *testing.T) {
 	for _, line := range f.log {
 		t.Log(line)
 	}
-	if stall := pulse.Worst(); stall > time.Second {
-		t.Skipf("NOT COVERED: on this system at this time, lateness during a rolling restart: the machine stalled for %v, so that offers and heartbeats expired", stall)
+	if stall = pulse.Worst(); stall > time.Second {
+		t.Logf("nothing is judged, because the machine stalled for %v", stall)
+		return stall
 	}
 	for _, job := range jobs {
 		firesExactly(t, c.db, job, until, eachSucceeds)
@@ -204,6 +219,7 @@ func TestPromiseRollingRestart(t *testing.T) {
 	next := f.report(t, "retries and children", pulse, f.followUps(from, until))
 	judge(t, pulse, "the latest start", worst, replaced)
 	judge(t, pulse, "the latest retry or child", next, soon)
+	return stall
 }
 
 // One executor is killed during a run, and another one is frozen at the same moment. The runs of both are declared lost within 15 s,
@@ -364,7 +380,7 @@ func TestPromiseLostAfterNATSWasAway(t *testing.T) {
 }
 
 // The primary of Postgres dies, and a standby that has not received its last commits is promoted. Executors have run attempts that
-// the standby has never heard of. Every job goes on within 5 s of the promotion.
+// the standby does not know. Every job runs again within 5 s of the promotion.
 func TestPromiseFailover(t *testing.T) {
 	if os.Getenv("BELFRY_TEST_LONG") == "" {
 		t.Skip("NOT COVERED: a failover of Postgres that loses commits; `.ci/long promises` runs it")

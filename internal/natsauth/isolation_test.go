@@ -249,7 +249,7 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// An executor can direct the acknowledgement of its own message to any subject. It must not be able to choose the content of
+// An executor can direct the acknowledgement of a message to any subject. It must not be able to choose the content of
 // the acknowledgement, or to make the JetStream API act on it.
 func TestReplySubjectsElsewhere(t *testing.T) {
 	w := newWorld(t, 0)
