@@ -73,7 +73,8 @@ func TestTakeInTurns(t *testing.T) {
 	}
 }
 
-// A message of a group waits at most for one batch of each other group, however much they hold.
+// A message of a group waits at most for two batches of each other group, however much they hold: a large message fills one, and
+// the small messages of the same visit are in the next.
 func TestNoGroupWaitsForLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newQueues(Bounds{}.withDefaults(), share)
@@ -93,7 +94,7 @@ func TestNoGroupWaitsForLong(t *testing.T) {
 			if slices.Contains(q.take(20, false), single) {
 				break
 			}
-			if n > active+1 {
+			if n > 2*active+1 {
 				t.Fatalf("with %d other groups, it is not in the first %d batches", active, n)
 			}
 		}
