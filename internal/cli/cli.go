@@ -57,6 +57,8 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		kong.Vars{"version": "belfry " + Version()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.ExplicitGroups(groups),
+		kong.Resolvers(kong.ResolverFunc(secretFiles)),
+		kong.ValueFormatter(flagHelp),
 	)
 	if err != nil {
 		fmt.Fprintf(stderr, "belfry: %v\n", err) // an invalid grammar, which every test of a command finds
