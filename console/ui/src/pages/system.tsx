@@ -5,6 +5,7 @@ import { Link } from "wouter";
 import { get } from "../api/client";
 import { useT } from "../i18n";
 import { useTitle } from "../lib/hooks";
+import { serverName } from "../lib/servers";
 import { shortDuration } from "../lib/time";
 import { Ago, ErrorNote, Facts, Instant, PageHead, Section } from "../parts/basics";
 import { useGroups } from "../parts/filters";
@@ -29,7 +30,7 @@ export default function System() {
       <PageHead title={t("nav.system")} sub={`Belfry ${s.version || "dev"}`}><a className="link" href="/metrics">/metrics</a><a className="link" href="/docs">{t("system.docs")}</a></PageHead>
       {query.error && <ErrorNote error={query.error} />}
       <div className="tiles">
-        {s.checks.map((c) => <Tile key={c.name} name={c.name === "postgres" ? "Postgres" : c.name === "nats" ? "NATS" : c.name} value={t(c.ok ? "system.ok" : "system.away")} bad={!c.ok} note={c.detail} />)}
+        {s.checks.map((c) => <Tile key={c.name} name={serverName(c.name)} value={t(c.ok ? "system.ok" : "system.away")} bad={!c.ok} note={c.detail} />)}
         <Tile name={t("system.scheduler")} value={seen === undefined ? t("token.never") : t("ago", { d: shortDuration(seen) })} bad={seen === undefined || seen > silent} note={t("system.scheduler.note")} />
         <Tile name={t("system.unfired")} value={String(s.unfired)} bad={s.unfired > 0} note={s.unfired_due_at ? t("system.oldest", { d: shortDuration(age(s.unfired_due_at) ?? 0) }) : t("system.unfired.note")} />
         <Tile name={t("system.waiting")} value={String(s.waiting)} warn={s.waiting > 0} note={s.waiting_due_at ? t("system.oldest", { d: shortDuration(age(s.waiting_due_at) ?? 0) }) : t("system.waiting.note")} href={s.waiting > 0 ? "/runs?state=queued" : undefined} />
