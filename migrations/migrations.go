@@ -6,7 +6,11 @@
 // start: see store.Schema. It must never exceed the newest migration of the previous release.
 package migrations
 
-import "embed"
+import (
+	"embed"
+	"strconv"
+	"strings"
+)
 
 // Schema is the Postgres schema of Belfry's tables. River's tables are in RiverSchema.
 const (
@@ -18,3 +22,18 @@ const (
 //
 //go:embed *.sql
 var FS embed.FS
+
+// Newest returns the number of the newest migration.
+func Newest() (newest int64) {
+	files, err := FS.ReadDir(".")
+	if err != nil {
+		panic("migrations: " + err.Error()) // an embedded directory can be read
+	}
+	for _, f := range files {
+		number, _, _ := strings.Cut(f.Name(), "_")
+		if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+			newest = max(newest, n)
+		}
+	}
+	return newest
+}

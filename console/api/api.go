@@ -54,6 +54,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
+	"github.com/belfryhq/belfry/internal/build"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
@@ -112,7 +113,7 @@ type Config struct {
 	Gatherer   prometheus.Gatherer // of /metrics
 	Log        *slog.Logger
 	Zone       *time.Location // of schedules that name none; nil: UTC
-	Version    string         // of Belfry, in the contract
+	Build      build.Info     // of this process
 	// SecureCookies marks session cookies as Secure even if the connection has no TLS. Set it for a console behind a TLS proxy.
 	SecureCookies bool
 	// OIDC is the identity provider through which users can log in. If it is nil, there is none.
@@ -174,7 +175,7 @@ func (a *API) registerResources() *system.API {
 	logins := &login.API{Store: a.Sessions, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
 	logins.Mount(a.router)
 	counted := &groups.API{Store: a.Groups, Pauses: a.Pauses, Counts: a.Reports, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit}
-	state := &system.API{Store: a.Views, Checks: a.Ready, Version: a.Version}
+	state := &system.API{Store: a.Views, Checks: a.Ready, Build: a.Build}
 	for _, r := range []resource{
 		logins,
 		&users.API{Store: a.Users, Sessions: a.Sessions, Groups: a.Groups, Audit: a.audit},

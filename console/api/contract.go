@@ -23,7 +23,7 @@ import (
 
 // humaConfig turns off the parts of huma that Belfry replaces: documents, pages and schema links.
 func (a *API) humaConfig() huma.Config {
-	version := a.Version
+	version := a.Build.Version
 	if version == "" {
 		version = "dev"
 	}

@@ -26,10 +26,7 @@ func (a *API) mountSystem(state *system.API) {
 	if err != nil {
 		panic("api: " + err.Error()) // TestContractGolden fails in this case
 	}
-	a.router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, `{"status":"ok"}`)
-	})
+	a.router.Method("GET", "/healthz", system.Alive(a.Build))
 	a.router.Get("/readyz", state.Ready)
 	a.router.Get("/metrics", a.serveMetrics)
 	for _, prefix := range []string{"", rest.Prefix} {

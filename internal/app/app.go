@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/belfryhq/belfry/internal/build"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
@@ -30,9 +32,9 @@ type App struct {
 	// OwnsProcess says that the process runs this App and nothing else. Then messages that libraries write to package log go
 	// to the log of the role.
 	OwnsProcess bool
-	Stdout      io.Writer // lines for people and scripts, such as "console: http://…"
-	Stderr      io.Writer // the log
-	Version     string
+	Stdout      io.Writer          // lines for people and scripts, such as "console: http://…"
+	Stderr      io.Writer          // the log
+	Build       build.Info         // of this binary
 	Trace       func(point string) // see dispatcher.Config; nil except in tests
 	// Clock is the wall clock by which the engine and executors decide what is due, late, stale or over. It is nil except in
 	// tests, which set it forward and back. It is not used for log records, elapsed times and log-ins.
@@ -60,8 +62,17 @@ func (a *App) process(c config.Log) *process {
 	if a.OwnsProcess {
 		slog.SetDefault(p.log)
 	}
-	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(a.Build))
 	return p
+}
+
+// buildInfo returns the metric that says which build a process runs.
+func buildInfo(b build.Info) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_build_info", Help: "Always 1; the labels describe the build of this process.", ConstLabels: prometheus.Labels{
+		"version": b.Version, "commit": b.Commit, "go": b.Go, "schema": strconv.FormatInt(b.Schema, 10), "wire": strconv.Itoa(b.Wire),
+	}})
+	g.Set(1)
+	return g
 }
 
 func newLog(w io.Writer, c config.Log) *slog.Logger {
@@ -133,7 +144,7 @@ func (a *App) appName(role string) string {
 	if err != nil {
 		host = "unknown"
 	}
-	return view.AppName(role, a.Version, host, os.Getpid())
+	return view.AppName(role, a.Build.Version, host, os.Getpid())
 }
 
 // storeConfig returns the configuration of a role's store. Each component of a role uses about one connection of the pool; the API and

@@ -10,7 +10,7 @@ import (
 
 // Bench measures the performance of Belfry on this machine.
 func (a *App) Bench(ctx context.Context, c config.Bench) error {
-	b := bench.Bench{Config: c, Stdout: a.Stdout, Stderr: a.Stderr, Version: a.Version}
+	b := bench.Bench{Config: c, Stdout: a.Stdout, Stderr: a.Stderr, Version: a.Build.Version}
 	return b.Run(ctx)
 }
 

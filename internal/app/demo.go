@@ -34,7 +34,7 @@ func (s *standalone) addDemo(ctx context.Context, url string) error {
 	}
 	e, err := executor.New(executor.Config{
 		NATSURL: url, Token: token, Group: demoGroup, Instance: "demo-1", SpoolDir: filepath.Join(s.c.DataDir, "spool"),
-		DrainTimeout: 5 * time.Second, SettleTimeout: 5 * time.Second, Logger: s.log, Version: s.app.Version, NATSOptions: options,
+		DrainTimeout: 5 * time.Second, SettleTimeout: 5 * time.Second, Logger: s.log, Version: s.app.Build.Version, NATSOptions: options,
 	})
 	if err != nil {
 		return err

@@ -6,17 +6,17 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/belfryhq/belfry/console/api/system"
+	"github.com/belfryhq/belfry/internal/build"
 )
 
 // meanwhile serves HTTP on ln while a role waits for Postgres: the process is alive but not ready. Without it, a liveness probe
 // would fail for a process that starts during an outage, and requests would hang. The returned function stops serving and
 // leaves ln open for its next user. Call it once.
-func meanwhile(ln net.Listener) (end func()) {
+func meanwhile(ln net.Listener, b build.Info) (end func()) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, `{"status":"ok"}`)
-	})
+	mux.Handle("/healthz", system.Alive(b))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("Retry-After", "1")

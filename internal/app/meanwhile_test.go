@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/build"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -62,7 +64,9 @@ func TestAnswersWithoutPostgres(t *testing.T) {
 			defer cancel()
 			address := free(t)
 			ended := make(chan error, 1)
-			go func() { ended <- role(ctx, &App{Stdout: io.Discard, Stderr: io.Discard}, address) }()
+			var log bytes.Buffer
+			a := &App{Stdout: io.Discard, Stderr: &log, Build: build.Info{Version: "v7", Commit: "c0ffee"}}
+			go func() { ended <- role(ctx, a, address) }()
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
 			deadline := time.After(patience)
@@ -75,6 +79,9 @@ func TestAnswersWithoutPostgres(t *testing.T) {
 				case <-tick.C:
 				}
 			}
+			if _, text := ask(address, "/healthz"); strings.TrimSpace(text) != `{"status":"ok","version":"v7","commit":"c0ffee"}` {
+				t.Errorf("/healthz: %s", text)
+			}
 			for _, path := range []string{"/readyz", "/api/v1/jobs"} {
 				if status, text := ask(address, path); status != http.StatusServiceUnavailable || !strings.Contains(text, "postgres") {
 					t.Errorf("%s: %d %s", path, status, text)
@@ -83,6 +90,10 @@ func TestAnswersWithoutPostgres(t *testing.T) {
 			cancel()
 			if err := <-ended; err != nil {
 				t.Error(err)
+			}
+			first, _, _ := strings.Cut(log.String(), "\n")
+			if !strings.Contains(first, `"msg":"starting","role":"`+name+`","version":"v7","commit":"c0ffee"`) {
+				t.Errorf("the log begins with %s", first)
 			}
 		})
 	}
@@ -96,7 +107,8 @@ func TestExecutorWithoutNATS(t *testing.T) {
 	c := config.DefaultExecutor()
 	c.NATSURL, c.Metrics.Metrics, c.Group, c.SpoolDir = "nats://127.0.0.1:1", address, "g", t.TempDir()
 	ended := make(chan error, 1)
-	go func() { ended <- (&App{Stdout: io.Discard, Stderr: io.Discard}).Executor(ctx, c) }()
+	a := &App{Stdout: io.Discard, Stderr: io.Discard, Build: build.Info{Version: "v7", Commit: "c0ffee", Go: "go1.26", Schema: 41, Wire: 1}}
+	go func() { ended <- a.Executor(ctx, c) }()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for status := 0; status != http.StatusOK; status, _ = ask(address, "/healthz") {
@@ -109,8 +121,12 @@ func TestExecutorWithoutNATS(t *testing.T) {
 	if status, text := ask(address, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "nats") {
 		t.Errorf("/readyz: %d %s", status, text)
 	}
-	if _, text := ask(address, "/metrics"); !strings.Contains(text, "belfry_executor_slots 256") {
+	if _, text := ask(address, "/metrics"); !strings.Contains(text, "belfry_executor_slots 256") ||
+		!strings.Contains(text, `belfry_build_info{commit="c0ffee",go="go1.26",schema="41",version="v7",wire="1"} 1`) {
 		t.Errorf("/metrics: %s", text)
+	}
+	if _, text := ask(address, "/healthz"); strings.TrimSpace(text) != `{"status":"ok","version":"v7","commit":"c0ffee"}` {
+		t.Errorf("/healthz: %s", text)
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -138,7 +154,7 @@ func TestMeanwhileHandsOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := meanwhile(ln)
+	end := meanwhile(ln, build.Info{})
 	address := ln.Addr().String()
 	if status, _ := ask(address, "/"); status != http.StatusServiceUnavailable {
 		t.Errorf("before: %d", status)

@@ -11,6 +11,13 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
+// start runs a role. The first line of its log says which build of Belfry it is.
+func (a *App) start(ctx context.Context, role string, c config.Profiling, l config.Log, run func() error) error {
+	log := newLog(a.Stderr, l)
+	log.InfoContext(ctx, "starting", "role", role, "version", a.Build.Version, "commit", a.Build.Commit)
+	return a.ended(l, a.profiled(ctx, c, l, run))
+}
+
 // profiled calls run, and meanwhile serves Go's profiler if the settings name an address. The profiler has an address of
 // its own, because it gives access to the process's memory. It starts before run does anything, so that it also shows a
 // process that hangs at its start or at its end.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/handlers"
@@ -43,7 +44,7 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 		return nil, err
 	}
 	if ln != nil {
-		defer meanwhile(ln)()
+		defer meanwhile(ln, a.Build)()
 	}
 	s, err := p.openStore(ctx, a.storeConfig(db.DatabaseURL.Reveal(), pool, t, name))
 	if err != nil {
@@ -84,7 +85,7 @@ func interrupted(ctx context.Context, err error) error {
 
 // Scheduler runs the scheduler role.
 func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
-	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runScheduler(ctx, c) }))
+	return a.start(ctx, "scheduler", c.Profiling, c.Log, func() error { return a.runScheduler(ctx, c) })
 }
 
 func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
@@ -107,7 +108,7 @@ func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
 
 // Dispatcher runs the dispatcher role.
 func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
-	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runDispatcher(ctx, c) }))
+	return a.start(ctx, "dispatcher", c.Profiling, c.Log, func() error { return a.runDispatcher(ctx, c) })
 }
 
 func (a *App) runDispatcher(ctx context.Context, c config.Dispatcher) error {
@@ -151,7 +152,7 @@ func (r *role) addIssuer(name string, issuer nkeys.KeyPair, c config.NATS, alive
 
 // Console runs the console role.
 func (a *App) Console(ctx context.Context, c config.Console) error {
-	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runConsole(ctx, c) }))
+	return a.start(ctx, "console", c.Profiling, c.Log, func() error { return a.runConsole(ctx, c) })
 }
 
 func (a *App) runConsole(ctx context.Context, c config.Console) error {
@@ -197,7 +198,7 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 // ensureAccounts creates the first user and the first group if there are none. While it waits for Postgres, it serves HTTP on ln
 // (see meanwhile).
 func (r *role) ensureAccounts(ctx context.Context, ln net.Listener, users *account.Users, password config.Secret) error {
-	defer meanwhile(ln)()
+	defer meanwhile(ln, r.app.Build)()
 	return r.patiently(ctx, func() error {
 		if err := r.ensureAdmin(ctx, users, password); err != nil {
 			return err
@@ -226,7 +227,7 @@ func (r *role) addMetrics(ln net.Listener) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle("/healthz", system.Alive(r.app.Build))
 	mux.HandleFunc("/readyz", r.servers.readyz)
 	r.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
 	fmt.Fprintf(r.app.Stdout, "metrics: http://%s\n", ln.Addr())
@@ -251,7 +252,7 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 
 // Executor runs the stock executor.
 func (a *App) Executor(ctx context.Context, c config.Executor) error {
-	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runExecutor(ctx, c) }))
+	return a.start(ctx, "executor", c.Profiling, c.Log, func() error { return a.runExecutor(ctx, c) })
 }
 
 func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
@@ -263,7 +264,7 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	e, err := executor.New(executor.Config{
 		NATSOptions: options,
 		NATSURL:     c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
-		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: orNone(c.DrainTimeout), SettleTimeout: orNone(c.SettleTimeout), Logger: p.log, Version: a.Version, Clock: a.Clock,
+		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: orNone(c.DrainTimeout), SettleTimeout: orNone(c.SettleTimeout), Logger: p.log, Version: a.Build.Version, Clock: a.Clock,
 	})
 	if err != nil {
 		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)
@@ -286,7 +287,7 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	if ln != nil {
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
-		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+		mux.Handle("/healthz", system.Alive(a.Build))
 		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 			switch s := e.Status(); {
 			case !s.Leased:

@@ -25,7 +25,7 @@ import (
 
 // Standalone runs all roles in one process, with the built-in Postgres and NATS unless the settings name external ones.
 func (a *App) Standalone(ctx context.Context, c config.Standalone) error {
-	return a.ended(c.Log, a.profiled(ctx, c.Profiling, c.Log, func() error { return a.runStandalone(ctx, c) }))
+	return a.start(ctx, "standalone", c.Profiling, c.Log, func() error { return a.runStandalone(ctx, c) })
 }
 
 func (a *App) runStandalone(ctx context.Context, c config.Standalone) error {

@@ -10,11 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/belfryhq/belfry/internal/build"
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -54,7 +54,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 			"Each flag can also be set by the environment variable that its help shows."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }), // only --help and --version call it
-		kong.Vars{"version": "belfry " + Version()},
+		kong.Vars{"version": "belfry " + build.Read().Version},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.ExplicitGroups(groups),
 		kong.Resolvers(kong.ResolverFunc(secretFiles)),
@@ -166,19 +166,4 @@ func failedCommand(err error) string {
 		}
 	}
 	return "belfry"
-}
-
-// stamp is the version of a build without the repository's history. The linker sets it:
-// -X github.com/belfryhq/belfry/internal/cli.stamp=v1.2.3.
-var stamp string
-
-// Version returns the stamped version of this binary, else its module version, else its revision.
-func Version() string {
-	if stamp != "" {
-		return stamp
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(unknown version)"
 }

@@ -18,6 +18,7 @@ var groups = []kong.Group{
 	{Key: "alerts", Title: "Alerts:"},
 	{Key: "oidc", Title: "Log-in through an identity provider:"},
 	{Key: "bench", Title: "Measurements and tests:"},
+	{Key: "machine", Title: "This machine and this binary:"},
 	{Key: "log", Title: "Logging:"},
 }
 
@@ -55,6 +56,8 @@ type root struct {
 
 	Bench       benchCmd       `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
 	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test an executor in any language against the wire protocol."`
+
+	About versionCmd `cmd:"" name:"version" group:"machine" help:"Print the versions of this binary."`
 
 	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it reads its task from standard input."`
 }

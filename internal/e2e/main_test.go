@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/app"
+	"github.com/belfryhq/belfry/internal/build"
 	"github.com/belfryhq/belfry/internal/cli"
 	"github.com/belfryhq/belfry/internal/e2e/hostile"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
@@ -55,7 +56,7 @@ func TestMain(m *testing.M) {
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	roles := &app.App{OwnsProcess: true, Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt))}
+	roles := &app.App{OwnsProcess: true, Stdout: os.Stdout, Stderr: os.Stderr, Build: build.Info{Version: "e2e"}, Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt))}
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
 }
 

@@ -81,7 +81,7 @@ var matrix = []entry{
 	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine", "internal/explain"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/explain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts need no domain types of their own, so the console uses the types of their stores.
-	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/explain", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/auditlog", "internal/store/idempotency", "internal/store/runstats", "internal/store/view")},
+	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/build", "internal/event", "internal/explain", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/auditlog", "internal/store/idempotency", "internal/store/runstats", "internal/store/view")},
 	// The core that all resources of the API share. It imports no resource.
 	{pkg: "console/api/problem", ours: []string{"internal/domain", "internal/store/account"}},
 	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain", "internal/event"}},
@@ -108,7 +108,7 @@ var matrix = []entry{
 	{pkg: "console/api/runs", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/explain", "internal/store/view")},
 	{pkg: "console/api/schedules", ours: resourceOf("console/api/visible", "internal/explain", "internal/schedule", "internal/store/runstats", "internal/store/view")},
 	{pkg: "console/api/scripts", ours: resourceOf("console/api/visible")},
-	{pkg: "console/api/system", ours: resourceOf("internal/store/view")},
+	{pkg: "console/api/system", ours: resourceOf("internal/build", "internal/store/view")},
 	// An import creates and changes other resources and uses their checks.
 	{pkg: "console/api/transfer", ours: resourceOf("console/api/alerts", "console/api/groups", "console/api/jobs", "console/api/triggers", "console/api/visible",
 		"internal/alert", "internal/event", "internal/event/match", "internal/jobfile", "internal/store/event", "internal/store/view")},
@@ -128,10 +128,11 @@ var matrix = []entry{
 	{pkg: "internal/deadletter", ours: []string{"internal/domain", "executor/wire"}},
 	{pkg: "internal/natsinfra", ours: []string{"internal/domain", "executor/wire"}},
 	{pkg: "internal/config", ours: []string{"internal/domain"}},
+	{pkg: "internal/build", ours: []string{"executor/wire", "migrations"}, others: standardOnly},
 	{pkg: "internal/client", ours: []string{"internal/alert", "internal/domain", "internal/event", "internal/firecheck", "internal/runstats"}},
 	{pkg: "internal/jobfile", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/goccy/go-yaml"}},
 	{pkg: "internal/crontab", ours: []string{"internal/domain", "internal/schedule"}},
-	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule"}},
+	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/build", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule"}},
 
 	// The benchmark runs the engine as separate processes. Of the engine's code, it imports the SDK and the migrations.
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
@@ -142,8 +143,8 @@ var matrix = []entry{
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 
 	// Only app imports all roles, and only main imports app.
-	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/..."}},
-	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
+	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/build", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/..."}},
+	{pkg: ".", ours: []string{"internal/app", "internal/build", "internal/cli"}},
 
 	// Test support. No entry above names these packages, so only tests can import them.
 	{pkg: "internal/freeport", others: standardOnly},

@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/build"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -19,9 +19,9 @@ import (
 
 // API serves the state of the engine.
 type API struct {
-	Store   Store
-	Checks  []Check // the parts that /readyz reports
-	Version string  // of Belfry
+	Store  Store
+	Checks []Check    // the parts that /readyz reports
+	Build  build.Info // of this process
 }
 
 // Store reads the state of the engine.
@@ -60,7 +60,11 @@ type systemProcess struct {
 
 type systemInfo struct {
 	Version         string          `json:"version" doc:"The version of the console that answers"`
+	Commit          string          `json:"commit" doc:"The commit of its sources; empty if it is not known"`
+	CommitDate      string          `json:"commit_date" doc:"The date of that commit, RFC 3339; empty if it is not known"`
 	GoVersion       string          `json:"go_version"`
+	Schema          int64           `json:"schema" doc:"The number of the newest migration that it contains"`
+	Wire            int             `json:"wire" doc:"The version of the wire protocol that it uses"`
 	Now             domain.Instant  `json:"now" doc:"The time of the database's clock"`
 	Checks          []systemCheck   `json:"checks" nullable:"false" doc:"The checks of /readyz"`
 	Processes       []systemProcess `json:"processes" nullable:"false" doc:"The processes that are connected to Postgres. Executors do not connect to Postgres"`
@@ -81,7 +85,7 @@ func (a *API) show(ctx context.Context, _ auth.Identity, _ *struct{}) (*rest.Out
 		return nil, err
 	}
 	out := systemInfo{
-		Version: a.Version, GoVersion: runtime.Version(), Now: domain.At(s.Now), Checks: a.checks(ctx), Processes: []systemProcess{},
+		Version: a.Build.Version, Commit: a.Build.Commit, CommitDate: a.Build.Date, GoVersion: a.Build.Go, Schema: a.Build.Schema, Wire: a.Build.Wire, Now: domain.At(s.Now), Checks: a.checks(ctx), Processes: []systemProcess{},
 		SchedulerSeenAt: instantOrNull(s.SchedulerSeen), Unfired: s.Unfired, UnfiredDueAt: instantOrNull(s.UnfiredDue),
 		Waiting: s.Waiting, WaitingDueAt: instantOrNull(s.WaitDue), AuditedThrough: domain.At(s.Audited), CountedThrough: domain.At(s.Counted),
 		PostgresVersion: s.Postgres, DatabaseBytes: s.Bytes,
@@ -115,6 +119,22 @@ func (a *API) checks(ctx context.Context) []systemCheck {
 		out = append(out, c)
 	}
 	return out
+}
+
+// Alive answers /healthz of every role. It needs no log-in, so it says no more about the build than version and commit.
+func Alive(b build.Info) http.Handler {
+	body, err := json.Marshal(struct {
+		Status  string `json:"status"`
+		Version string `json:"version"`
+		Commit  string `json:"commit"`
+	}{"ok", b.Version, b.Commit})
+	if err != nil {
+		panic("system: " + err.Error()) // text and numbers can be encoded
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(body, '\n')) // the client is gone
+	})
 }
 
 const probeTimeout = 2 * time.Second

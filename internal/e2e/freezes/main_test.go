@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/app"
+	"github.com/belfryhq/belfry/internal/build"
 	"github.com/belfryhq/belfry/internal/cli"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/pgtest"
@@ -30,6 +31,6 @@ func TestMain(m *testing.M) {
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	roles := &app.App{OwnsProcess: true, Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e"}
+	roles := &app.App{OwnsProcess: true, Stdout: os.Stdout, Stderr: os.Stderr, Build: build.Info{Version: "e2e"}}
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
 }

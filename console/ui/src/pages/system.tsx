@@ -49,7 +49,8 @@ export default function System() {
           [t("system.counted"), <Behind key="c" ms={age(s.counted_through)} at={s.counted_through} />],
           ["Postgres", `${s.postgres_version} · ${megabytes(s.database_bytes)}`],
           [t("system.clock"), <Instant key="n" at={s.now} />],
-          ["Go", s.go_version],
+          [t("system.build"), [s.version, s.commit.slice(0, 12), s.commit_date.slice(0, 10), s.go_version].filter(Boolean).join(" · ")],
+          [t("system.contracts"), t("system.contracts.value", { schema: s.schema, wire: s.wire })],
         ]} />
       </Section>
     </>
