@@ -57,9 +57,11 @@ type root struct {
 	Bench       benchCmd       `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
 	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test an executor in any language against the wire protocol."`
 
-	Health healthCmd  `cmd:"" group:"machine" help:"Check that this machine's role can do its work; for containers."`
-	About  versionCmd `cmd:"" name:"version" group:"machine" help:"Print the versions of this binary."`
+	Health     healthCmd     `cmd:"" group:"machine" help:"Check that this machine's role can do its work; for containers."`
+	About      versionCmd    `cmd:"" name:"version" group:"machine" help:"Print the versions of this binary."`
+	Completion completionCmd `cmd:"" group:"machine" help:"Print a script that completes commands and flags in your shell."`
 
+	Complete  completeCmd  `cmd:"" hidden:"" help:"List what can follow on a command line; the script of belfry completion calls it."`
 	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it reads its task from standard input."`
 }
 
