@@ -3,7 +3,6 @@ package checker
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -183,7 +182,7 @@ func (c *check) drains() {
 		}
 		from := c.notes[t][0].Start
 		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
-			return f.Target == a.Instance && strings.HasPrefix(f.Kind, "stop ") && f.From.Before(a.FinishedAt.Add(settles)) && f.To.After(from)
+			return f.Target == a.Instance && f.terminates() && f.From.Before(a.FinishedAt.Add(settles)) && f.To.After(from)
 		}) {
 			c.fail(RuleDrained, "attempt %d of the run %s was drained at %s, but %s had received no SIGTERM", t.attempt, t.run,
 				clock(a.FinishedAt.UnixMilli()), a.Instance)

@@ -33,6 +33,8 @@ type History struct {
 	Kills    map[string]bool // runs with a kill request
 	Crowded  bool            // other tests used the machine at the same time; RuleLate does not apply
 	Stalls   []Stall         // of the machine
+
+	Schedulers []string // the targets of faults that are schedulers
 }
 
 // Stall is a slow step of the pulse of package rig. On a quiet machine a step takes some milliseconds. The start of a run may wait
@@ -205,7 +207,7 @@ type Fault struct {
 
 // stops reports whether the fault can stop the attempts of an executor or its messages.
 func (f *Fault) stops() bool {
-	for _, verb := range []string{"kill ", "stop ", "freeze ", "cut nats", "blackhole nats"} {
+	for _, verb := range []string{"kill ", "stop ", "replace ", "freeze ", "cut nats", "blackhole nats", "fill spool"} {
 		if strings.HasPrefix(f.Kind, verb) {
 			return true
 		}
@@ -217,6 +219,9 @@ func (f *Fault) stops() bool {
 func (f *Fault) attacks() bool { return strings.HasPrefix(f.Kind, "attack ") }
 
 // ends reports whether the fault ends the process.
-func (f *Fault) ends() bool {
-	return strings.HasPrefix(f.Kind, "kill ") || strings.HasPrefix(f.Kind, "stop ")
+func (f *Fault) ends() bool { return strings.HasPrefix(f.Kind, "kill ") || f.terminates() }
+
+// terminates reports whether the fault sends SIGTERM to the process.
+func (f *Fault) terminates() bool {
+	return strings.HasPrefix(f.Kind, "stop ") || strings.HasPrefix(f.Kind, "replace ")
 }
