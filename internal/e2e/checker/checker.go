@@ -110,6 +110,7 @@ func Check(h *History) *Report {
 		h: h, jobs: make(map[int64]*job), runs: make(map[string]*Run), tries: make(map[try]*Attempt),
 		notes: make(map[try][]*Note), late: make(map[try]*Late),
 	}
+	c.toDatabase()
 	c.index()
 	ids := make([]int64, 0, len(c.jobs))
 	for id := range c.jobs {
@@ -148,11 +149,7 @@ func (c *check) fail(r Rule, format string, args ...any) {
 }
 
 func (c *check) index() {
-	later := func(t time.Time) {
-		if t.After(c.end) {
-			c.end = t
-		}
-	}
+	latest := func(t time.Time) { c.end = later(c.end, t) }
 	for i := range c.h.Versions {
 		v := &c.h.Versions[i]
 		j := c.jobs[v.Job]
@@ -162,11 +159,11 @@ func (c *check) index() {
 		}
 		j.versions = append(j.versions, v)
 		j.deleted = j.deleted || v.Change == "deleted"
-		later(v.From)
+		latest(v.From)
 	}
 	for i := range c.h.Runs {
 		r := &c.h.Runs[i]
-		later(r.FinishedAt)
+		latest(r.FinishedAt)
 		if c.runs[r.ID] != nil {
 			c.fail(RuleFinal, "the run %s exists twice, live and in the history", r.ID)
 		}
@@ -199,8 +196,8 @@ func (c *check) index() {
 	for i := range c.h.Notes {
 		n := &c.h.Notes[i]
 		c.notes[try{n.Run, n.Attempt}] = append(c.notes[try{n.Run, n.Attempt}], n)
-		later(n.Start)
-		later(n.End)
+		latest(n.Start)
+		latest(n.End)
 	}
 }
 
@@ -233,7 +230,7 @@ func (c *check) acks() {
 				continue
 			}
 			// A version begins after the runs that were fired before it, and the engine may fire a run a little before its due instant.
-			if ahead := j.version(a.Version).From.Sub(a.At); ahead > time.Second {
+			if ahead := j.version(a.Version).From.Sub(a.At); ahead > time.Second+c.slack(a.At) {
 				c.fail(RuleAck, "%s: REST acknowledged version %d, which began %v later", j.name(), a.Version, ahead)
 			}
 		case "trigger":

@@ -5,7 +5,8 @@
 //
 // If an edit or a jitter leaves open whether a fire time belongs to a version, a rule accepts both results. In all other cases
 // it accepts only one. All instants come from the clock of one machine. The database, the faults and the handlers' notes use
-// that clock, even if the handler's process has a shifted clock.
+// that clock, even if the handler's process has a shifted clock. If the database has another clock, History.Clocks converts between
+// them. Near a step of that clock, rules about the order of two instants allow for the size of the step.
 package checker
 
 import (
@@ -35,6 +36,8 @@ type History struct {
 	Stalls   []Stall         // of the machine
 
 	Schedulers []string // the targets of faults that are schedulers
+	Volatile   []string // instances that keep results only in memory, so that a kill loses the results that are not settled
+	Clocks     []Clock  // of the database, by From; empty if it is the machine's clock
 }
 
 // Stall is a slow step of the pulse of package rig. On a quiet machine a step takes some milliseconds. The start of a run may wait
@@ -137,6 +140,8 @@ type Note struct {
 	Start    time.Time
 	End      time.Time // zero: the handler did not end
 	Outcome  string    // one of the constants; "" without an end
+
+	began, ended time.Time // Start and End by the machine's clock; set by Check
 }
 
 // The outcomes that handlers write.
