@@ -212,7 +212,7 @@ type Fault struct {
 
 // stops reports whether the fault can stop the attempts of an executor or its messages.
 func (f *Fault) stops() bool {
-	for _, verb := range []string{"kill ", "stop ", "replace ", "freeze ", "cut nats", "blackhole nats", "fill spool"} {
+	for _, verb := range []string{"kill ", "stop ", "replace ", "freeze ", "cut nats", "blackhole nats"} {
 		if strings.HasPrefix(f.Kind, verb) {
 			return true
 		}
