@@ -26,13 +26,37 @@ func (c *Clock) Set(ahead time.Duration) {
 	}
 }
 
-// DatabaseWithClock returns the URL of a migrated database on a separate server, whose clock the test can set. The server runs
-// under libfaketime, which changes the readings of the wall clock, but not of the monotonic clock. Without libfaketime, the test is
-// skipped. The server ends with the test. Its clock is behind the machine's by up to the duration of its start.
+// DatabaseWithClock returns the URL of a migrated database on a separate server, whose clock the test can set. Without libfaketime,
+// the test is skipped. The server ends with the test. Its clock is behind the machine's by up to the duration of its start.
+func DatabaseWithClock(t testing.TB, migrate Migrate) (url string, clock *Clock) {
+	t.Helper()
+	dir, clock := WithClock(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	url, stop, err := startEphemeral(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := stop(ctx); err != nil {
+			t.Errorf("stop Postgres: %v", err)
+		}
+	})
+	if err := migrate(ctx, url); err != nil {
+		t.Fatalf("migrate: %v", err)
+	}
+	return url, clock
+}
+
+// WithClock returns a directory of Postgres programs, for embedpg.Config.BinDir, and the clock of the server that is started with
+// them. The server runs under libfaketime, which changes the readings of the wall clock, but not of the monotonic clock. Without
+// libfaketime, the test is skipped.
 //
 // libfaketime takes the time from the modification time of a file, because it cannot read a file safely: Postgres also reads the
 // clock in signal handlers, which may have interrupted an earlier reading.
-func DatabaseWithClock(t testing.TB, migrate Migrate) (url string, clock *Clock) {
+func WithClock(t testing.TB) (dir string, clock *Clock) {
 	t.Helper()
 	library := faketime()
 	if library == "" {
@@ -45,7 +69,7 @@ func DatabaseWithClock(t testing.TB, migrate Migrate) (url string, clock *Clock)
 		t.Fatal(err)
 	}
 	// Postgres may run under another account, which cannot enter the directories of package testing.
-	dir, err := os.MkdirTemp("", "belfry-faketime-")
+	dir, err = os.MkdirTemp("", "belfry-faketime-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,21 +91,7 @@ func DatabaseWithClock(t testing.TB, migrate Migrate) (url string, clock *Clock)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	url, stop, err := startEphemeral(ctx, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := stop(ctx); err != nil {
-			t.Errorf("stop Postgres: %v", err)
-		}
-	})
-	if err := migrate(ctx, url); err != nil {
-		t.Fatalf("migrate: %v", err)
-	}
-	return url, clock
+	return dir, clock
 }
 
 // faketime returns the path of libfaketime as packagers install it, or "".

@@ -3,7 +3,6 @@ package checker
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -34,11 +33,11 @@ func (c *check) starts() {
 			if a.Instance != n.Instance {
 				c.fail(RuleStart, "attempt %d of the run %s started on %s, and was bound to %q", t.attempt, t.run, n.Instance, a.Instance)
 			}
-			if a.startedLost(n) {
+			if c.startedLost(a, n) {
 				c.fail(RuleVerdict, "attempt %d of the run %s started on %s at %s, %v after it was declared lost", t.attempt, t.run, n.Instance,
 					clock(n.Start.UnixMilli()), n.Start.Sub(a.FinishedAt).Round(time.Millisecond))
 			}
-			if due := r.earliest(a); n.Start.Before(due.Add(-early)) {
+			if due := r.earliest(a); n.Start.Before(due.Add(-early - c.slack(due))) {
 				c.fail(RuleEarly, "attempt %d of the run %s (%s) started %v before it was due, at %s on %s", t.attempt, t.run, r.Cause,
 					due.Sub(n.Start).Round(time.Millisecond), clock(n.Start.UnixMilli()), n.Instance)
 			}
@@ -48,8 +47,8 @@ func (c *check) starts() {
 
 // startedLost reports whether an attempt started after it was declared lost. The instant of the verdict comes from the
 // dispatcher's estimate of the database's clock.
-func (a *Attempt) startedLost(n *Note) bool {
-	return a.Reason == domain.ReasonLost && n.Start.After(a.FinishedAt.Add(early))
+func (c *check) startedLost(a *Attempt, n *Note) bool {
+	return a.Reason == domain.ReasonLost && n.Start.After(a.FinishedAt.Add(early+c.slack(a.FinishedAt)))
 }
 
 // earliest returns the first instant at which an attempt of the run may start. If a run ended while it waited for its next
@@ -103,7 +102,10 @@ func said(notes []*Note) string {
 func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	// A kill between the end of a handler and the write of its result to disk loses the result. The write takes longer while
 	// the disk is busy.
-	const gap = 5 * time.Second
+	gap := 5 * time.Second
+	if slices.Contains(c.h.Volatile, n.Instance) {
+		gap = named // results wait while NATS or the dispatchers have a fault
+	}
 	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
 	switch late := c.late[try{a.Run, a.Attempt}]; {
 	case stopped && (late != nil || c.endedWithin(n.Instance, n.End, gap)): // it was stopped while its instance was unreachable or gone
@@ -132,13 +134,14 @@ func (c *check) overran(r *Run, n *Note) bool {
 		return false // index reports it
 	}
 	v := j.version(r.Version)
-	return v != nil && v.Spec.Timeout > 0 && n.End.Sub(n.Start) > v.Spec.Timeout.Std()-before
+	return v != nil && v.Spec.Timeout > 0 && n.ended.Sub(n.began) > v.Spec.Timeout.Std()-before
 }
 
 // endedWithin reports whether a fault ended a process within d after an instant.
 func (c *check) endedWithin(target string, at time.Time, d time.Duration) bool {
+	slack := c.slack(at)
 	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
-		return f.Target == target && f.ends() && !f.From.Before(at) && f.From.Before(at.Add(d))
+		return f.Target == target && f.ends() && !f.From.Before(at.Add(-slack)) && f.From.Before(at.Add(d+slack))
 	})
 }
 
@@ -161,7 +164,7 @@ func (c *check) losses() {
 			from = c.runs[t.run].CreatedAt
 		}
 		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
-			return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt) && !f.To.Add(named).Before(from)
+			return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt.Add(c.slack(from))) && !f.To.Add(named+c.slack(from)).Before(from)
 		}) {
 			c.fail(RuleLost, "attempt %d of the run %s was dispatched to %q at %s and declared lost at %s, but that instance had no fault",
 				t.attempt, t.run, a.Instance, clock(from.UnixMilli()), clock(a.FinishedAt.UnixMilli()))
@@ -183,7 +186,7 @@ func (c *check) drains() {
 		}
 		from := c.notes[t][0].Start
 		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
-			return f.Target == a.Instance && strings.HasPrefix(f.Kind, "stop ") && f.From.Before(a.FinishedAt.Add(settles)) && f.To.After(from)
+			return f.Target == a.Instance && f.terminates() && f.From.Before(a.FinishedAt.Add(settles+c.slack(from))) && f.To.Add(c.slack(from)).After(from)
 		}) {
 			c.fail(RuleDrained, "attempt %d of the run %s was drained at %s, but %s had received no SIGTERM", t.attempt, t.run,
 				clock(a.FinishedAt.UnixMilli()), a.Instance)
@@ -195,17 +198,18 @@ func (c *check) drains() {
 // it was killed while its instance was unreachable. The result of such a killed attempt is stored only if it is a success. An
 // attempt that started after it was declared lost is not a zombie.
 func (c *check) zombie(t try, a *Attempt, n *Note) bool {
-	if a.startedLost(n) {
+	if c.startedLost(a, n) {
 		return false
 	}
 	if a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout || c.late[t] != nil {
 		return true
 	}
-	if a.Reason != domain.ReasonKilled && a.Reason != domain.ReasonCovered || !n.End.After(a.FinishedAt) {
+	if a.Reason != domain.ReasonKilled && a.Reason != domain.ReasonCovered || !n.End.After(a.FinishedAt.Add(-c.slack(a.FinishedAt))) {
 		return false
 	}
+	slack := c.slack(a.FinishedAt)
 	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
-		return f.Target == a.Instance && f.stops() && f.From.Before(a.FinishedAt) && n.Start.Before(f.To)
+		return f.Target == a.Instance && f.stops() && f.From.Before(a.FinishedAt.Add(slack)) && n.Start.Before(f.To.Add(slack))
 	})
 }
 
@@ -277,7 +281,7 @@ func (c *check) reasons(r *Run) {
 			wrong("the handler " + said(notes))
 		}
 		if !slices.ContainsFunc(j.runs, func(o *Run) bool {
-			return cmp.Or(o.Broadcast, o.ID) != cmp.Or(r.Broadcast, r.ID) && mayCover(o, r, spec)
+			return cmp.Or(o.Broadcast, o.ID) != cmp.Or(r.Broadcast, r.ID) && c.mayCover(o, r, spec)
 		}) {
 			wrong("the job has no newer run")
 		}
@@ -299,7 +303,7 @@ func (c *check) reasons(r *Run) {
 		}
 	case domain.ReasonNoExecutor:
 		pinned := r.Broadcast != "" && spec.Shards == 0 // such a shard ends if its instance is gone
-		if waited := r.FinishedAt.Sub(r.CreatedAt); !pinned && waited < spec.StartDeadline.Std()-time.Second {
+		if waited := r.FinishedAt.Sub(r.CreatedAt); !pinned && waited < spec.StartDeadline.Std()-time.Second-c.slack(r.FinishedAt) {
 			wrong("it waited for " + waited.String() + " only")
 		}
 		if len(notes) > 0 {
@@ -314,7 +318,7 @@ func (c *check) reasons(r *Run) {
 // mayCover reports whether run o may have become due after run r, so that o may cover r. The database does not keep when a run
 // became due if the run was held or retried. Therefore mayCover uses the fire time, or the creation. A child or a misfire may have
 // become due at any later time.
-func mayCover(o, r *Run, spec *domain.JobSpec) bool {
+func (c *check) mayCover(o, r *Run, spec *domain.JobSpec) bool {
 	came := func(r *Run) time.Time {
 		if r.Cause == domain.CauseSchedule && !r.FireTime.IsZero() {
 			return r.FireTime
@@ -327,7 +331,7 @@ func mayCover(o, r *Run, spec *domain.JobSpec) bool {
 		return true
 	case domain.CauseSchedule, domain.CauseManual, domain.CauseAPI, domain.CauseEvent, domain.CauseBackfill:
 	}
-	return !came(o).Add(spec.Schedule.Jitter.Std() + clocks).Before(came(r))
+	return !came(o).Add(spec.Schedule.Jitter.Std() + clocks + c.slack(came(r))).Before(came(r))
 }
 
 // call is one call of a handler.
@@ -355,7 +359,7 @@ func (c *check) overlaps(j *job) {
 				if note.End.IsZero() || c.zombie(t, a, note) {
 					continue // without an end, it was killed, or another rule reports it
 				}
-				calls = append(calls, call{note, note.Start, note.End, cmp.Or(r.Broadcast, r.ID)})
+				calls = append(calls, call{note, note.began, note.ended, cmp.Or(r.Broadcast, r.ID)})
 			}
 		}
 	}

@@ -33,7 +33,7 @@ const (
 	RuleBroadcast Rule = "a broadcast has each of its shards once"
 	RuleReason    Rule = "a run ends for the reason that it names"
 	RuleAck       Rule = "each change that REST acknowledged exists once"
-	RuleLate      Rule = "without a fault no run is late"
+	RuleLate      Rule = "no run is late while a scheduler and all other parts work"
 )
 
 // Violation is a violation of a rule.
@@ -57,6 +57,8 @@ type Report struct {
 	Certain    int // runs that RuleLate applies to
 	Worst      time.Duration
 	WorstCalm  time.Duration // the worst lateness of the runs that Certain counts
+	OneLeft    int           // runs that RuleLate applies to, and that were due while a scheduler had a fault
+	WorstLeft  time.Duration // the worst lateness of the runs that OneLeft counts
 	By         map[string]map[string]int
 	Faults     map[string]int // by kind
 }
@@ -108,6 +110,7 @@ func Check(h *History) *Report {
 		h: h, jobs: make(map[int64]*job), runs: make(map[string]*Run), tries: make(map[try]*Attempt),
 		notes: make(map[try][]*Note), late: make(map[try]*Late),
 	}
+	c.toDatabase()
 	c.index()
 	ids := make([]int64, 0, len(c.jobs))
 	for id := range c.jobs {
@@ -146,11 +149,7 @@ func (c *check) fail(r Rule, format string, args ...any) {
 }
 
 func (c *check) index() {
-	later := func(t time.Time) {
-		if t.After(c.end) {
-			c.end = t
-		}
-	}
+	latest := func(t time.Time) { c.end = later(c.end, t) }
 	for i := range c.h.Versions {
 		v := &c.h.Versions[i]
 		j := c.jobs[v.Job]
@@ -160,11 +159,11 @@ func (c *check) index() {
 		}
 		j.versions = append(j.versions, v)
 		j.deleted = j.deleted || v.Change == "deleted"
-		later(v.From)
+		latest(v.From)
 	}
 	for i := range c.h.Runs {
 		r := &c.h.Runs[i]
-		later(r.FinishedAt)
+		latest(r.FinishedAt)
 		if c.runs[r.ID] != nil {
 			c.fail(RuleFinal, "the run %s exists twice, live and in the history", r.ID)
 		}
@@ -197,8 +196,8 @@ func (c *check) index() {
 	for i := range c.h.Notes {
 		n := &c.h.Notes[i]
 		c.notes[try{n.Run, n.Attempt}] = append(c.notes[try{n.Run, n.Attempt}], n)
-		later(n.Start)
-		later(n.End)
+		latest(n.Start)
+		latest(n.End)
 	}
 }
 
@@ -231,7 +230,7 @@ func (c *check) acks() {
 				continue
 			}
 			// A version begins after the runs that were fired before it, and the engine may fire a run a little before its due instant.
-			if ahead := j.version(a.Version).From.Sub(a.At); ahead > time.Second {
+			if ahead := j.version(a.Version).From.Sub(a.At); ahead > time.Second+c.slack(a.At) {
 				c.fail(RuleAck, "%s: REST acknowledged version %d, which began %v later", j.name(), a.Version, ahead)
 			}
 		case "trigger":
@@ -246,57 +245,6 @@ func (c *check) acks() {
 			c.fail(RuleAck, "unknown acknowledgement %q", a.What)
 		}
 	}
-}
-
-// calm is the time after a fault during which RuleLate does not apply, because Belfry is still catching up.
-const calm = 30 * time.Second
-
-// lateness checks RuleLate for runs that had no reason to be late: no fault happened near their due instant, and no other run of
-// their job could delay them.
-func (c *check) lateness() {
-	var troubled []span
-	for i := range c.h.Faults {
-		f := &c.h.Faults[i]
-		if f.attacks() {
-			continue // an attack by another group must delay no run
-		}
-		troubled = append(troubled, span{f.From.Add(-tolerance), f.To.Add(calm)})
-	}
-	troubled = merge(troubled)
-	for i := range c.h.Runs {
-		r := &c.h.Runs[i]
-		first := c.notes[try{r.ID, 1}]
-		if len(first) == 0 || !r.scheduled() || r.Attempt > 1 || !c.tries[try{r.ID, 1}].last {
-			continue // DueAt belongs to another attempt
-		}
-		late := first[0].Start.Sub(r.DueAt).Truncate(time.Millisecond)
-		c.report.Worst = max(c.report.Worst, late)
-		j := c.jobs[r.Job]
-		if j == nil || r.Cause != domain.CauseSchedule || inside(troubled, r.DueAt) {
-			continue
-		}
-		// Such a run may wait for an earlier run, or for an instance that is idle for its job.
-		if v := j.version(r.Version); v == nil || v.Spec.Block != domain.BlockParallel || v.Spec.Route == domain.RouteBusyover {
-			continue
-		}
-		c.report.Certain++
-		c.report.WorstCalm = max(c.report.WorstCalm, late)
-		if late > tolerance+c.stalled(r.DueAt, first[0].Start) && !c.h.Crowded {
-			c.fail(RuleLate, "the run %s of %s was due at %s and started %v later, without a fault near", r.ID, j.name(), clock(r.DueAt.UnixMilli()), late)
-		}
-	}
-}
-
-// stalled returns how late a run may be because the machine stalled between two instants.
-func (c *check) stalled(from, to time.Time) time.Duration {
-	const steps = 10
-	worst := time.Duration(0)
-	for _, s := range c.h.Stalls {
-		if s.From.Before(to) && s.From.Add(s.Took).After(from) {
-			worst = max(worst, s.Took)
-		}
-	}
-	return steps * worst
 }
 
 type span struct{ from, to time.Time }

@@ -72,7 +72,7 @@ func (c *check) expected(j *job) (map[int64]*expectation, bool) {
 			to = c.end
 		}
 		jitter := v.Spec.Schedule.Jitter.Std()
-		times, err := fireTimes(v, v.From.Add(-jitter-freeze), to.Add(freeze))
+		times, err := fireTimes(v, v.From.Add(-jitter-freeze-c.slack(v.From)), to.Add(freeze+c.slack(to)))
 		if err != nil {
 			c.fail(RuleFire, "%s: version %d: %v", j.name(), v.Number, err)
 			return nil, false
@@ -85,19 +85,19 @@ func (c *check) expected(j *job) (map[int64]*expectation, bool) {
 		}
 	}
 	for at, e := range out {
-		e.definite = j.certain(time.UnixMilli(at), e.versions)
+		e.definite = j.certain(time.UnixMilli(at), e.versions, freeze+c.slack(time.UnixMilli(at)))
 	}
 	return out, true
 }
 
 // certain reports whether a fire time must be served. It must be if only versions that have the fire time were in force, from
-// 250 ms before the earliest possible due instant to the latest possible one.
-func (j *job) certain(at time.Time, having []*Version) bool {
+// margin before the earliest possible due instant to the latest possible one.
+func (j *job) certain(at time.Time, having []*Version, margin time.Duration) bool {
 	jitter := time.Duration(0)
 	for _, v := range having {
 		jitter = max(jitter, v.Spec.Schedule.Jitter.Std())
 	}
-	from, to := at.Add(-freeze), at.Add(jitter)
+	from, to := at.Add(-margin), at.Add(jitter+margin-freeze)
 	if j.versions[0].From.After(from) {
 		return false
 	}
@@ -214,12 +214,12 @@ func (c *check) policy(j *job, d *Drop, byFire map[int64][]*Run) {
 		c.fail(RuleMisfire, "%s: the ledger has an entry by the policy %s, which no version has", j.name(), d.Policy)
 	}
 	// At is the start of the entry's transaction, which may wait for a lock before it reads the clock.
-	if d.At.Add(10 * time.Second).Before(d.Last.Add(tolerance)) {
+	if d.At.Add(10*time.Second + c.slack(d.At)).Before(d.Last.Add(tolerance)) {
 		c.fail(RuleMisfire, "%s: %s was dropped at %s, within the tolerance", j.name(), clock(d.Last.UnixMilli()), clock(d.At.UnixMilli()))
 	}
 	made := 0
 	for at, runs := range byFire {
-		if at > d.Last.UnixMilli() && at <= d.At.Add(10*time.Second).UnixMilli() && runs[0].Cause == domain.CauseMisfire {
+		if at > d.Last.UnixMilli() && at <= d.At.Add(10*time.Second+c.slack(d.At)).UnixMilli() && runs[0].Cause == domain.CauseMisfire {
 			made++
 		}
 	}
@@ -294,13 +294,13 @@ func (c *check) chain(j *job) {
 		until := c.end
 		if i+1 < len(links) {
 			until = links[i+1].fire
-			if until.Before(l.end.Add(links[i+1].delay - chainSlack)) {
+			if until.Before(l.end.Add(links[i+1].delay - chainSlack - c.slack(until))) {
 				c.fail(RuleChain, "%s: a run ended at %s, and the next fired at %s, before its delay of %v had passed",
 					j.name(), clock(l.end.UnixMilli()), clock(until.UnixMilli()), links[i+1].delay)
 			}
 		}
 		from := l.end.Add(l.delay)
-		if until.Sub(from) > broken && j.enabledThroughout(from, until) && !j.dropped(from, until) {
+		if until.Sub(from) > broken+c.slack(until) && j.enabledThroughout(from, until) && !j.dropped(from, until) {
 			c.fail(RuleChain, "%s: a run ended at %s, and no run followed until %s", j.name(), clock(l.end.UnixMilli()), clock(until.UnixMilli()))
 		}
 	}

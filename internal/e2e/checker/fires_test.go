@@ -34,6 +34,7 @@ func TestAcceptsFires(t *testing.T) {
 			p.run(2, at(5))
 		},
 		"fire times dropped by skip": func(p *planted) {
+			p.outage()
 			p.job(1, nil)
 			p.served(1)
 			p.remove(1, 2)
@@ -41,6 +42,7 @@ func TestAcceptsFires(t *testing.T) {
 			p.drop(1, 2, 4, 2, domain.MisfireSkip)
 		},
 		"a misfire fired by fire_once": func(p *planted) {
+			p.outage()
 			p.job(1, func(s *domain.JobSpec) { s.Misfire = domain.MisfireFireOnce })
 			p.served(1)
 			p.remove(1, 1)

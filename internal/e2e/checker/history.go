@@ -5,7 +5,8 @@
 //
 // If an edit or a jitter leaves open whether a fire time belongs to a version, a rule accepts both results. In all other cases
 // it accepts only one. All instants come from the clock of one machine. The database, the faults and the handlers' notes use
-// that clock, even if the handler's process has a shifted clock.
+// that clock, even if the handler's process has a shifted clock. If the database has another clock, History.Clocks converts between
+// them. Near a step of that clock, rules about the order of two instants allow for the size of the step.
 package checker
 
 import (
@@ -33,6 +34,10 @@ type History struct {
 	Kills    map[string]bool // runs with a kill request
 	Crowded  bool            // other tests used the machine at the same time; RuleLate does not apply
 	Stalls   []Stall         // of the machine
+
+	Schedulers []string // the targets of faults that are schedulers
+	Volatile   []string // instances that keep results only in memory, so that a kill loses the results that are not settled
+	Clocks     []Clock  // of the database, by From; empty if it is the machine's clock
 }
 
 // Stall is a slow step of the pulse of package rig. On a quiet machine a step takes some milliseconds. The start of a run may wait
@@ -135,6 +140,8 @@ type Note struct {
 	Start    time.Time
 	End      time.Time // zero: the handler did not end
 	Outcome  string    // one of the constants; "" without an end
+
+	began, ended time.Time // Start and End by the machine's clock; set by Check
 }
 
 // The outcomes that handlers write.
@@ -205,7 +212,7 @@ type Fault struct {
 
 // stops reports whether the fault can stop the attempts of an executor or its messages.
 func (f *Fault) stops() bool {
-	for _, verb := range []string{"kill ", "stop ", "freeze ", "cut nats", "blackhole nats"} {
+	for _, verb := range []string{"kill ", "stop ", "replace ", "freeze ", "cut nats", "blackhole nats"} {
 		if strings.HasPrefix(f.Kind, verb) {
 			return true
 		}
@@ -217,6 +224,9 @@ func (f *Fault) stops() bool {
 func (f *Fault) attacks() bool { return strings.HasPrefix(f.Kind, "attack ") }
 
 // ends reports whether the fault ends the process.
-func (f *Fault) ends() bool {
-	return strings.HasPrefix(f.Kind, "kill ") || strings.HasPrefix(f.Kind, "stop ")
+func (f *Fault) ends() bool { return strings.HasPrefix(f.Kind, "kill ") || f.terminates() }
+
+// terminates reports whether the fault sends SIGTERM to the process.
+func (f *Fault) terminates() bool {
+	return strings.HasPrefix(f.Kind, "stop ") || strings.HasPrefix(f.Kind, "replace ")
 }

@@ -133,7 +133,7 @@ func faultLanes(h *History) []lane {
 var colors = map[string]string{
 	"kill": "#c0392b", "stop": "#e67e22", "freeze": "#2980b9", "cut": "#8e44ad", "blackhole": "#34495e",
 	"wipe": "#d81b60", "outage": "#7f0000", "restart": "#e67e22", "slow": "#16a085", "shift": "#b7950b",
-	"attack": "#6d4c41",
+	"attack": "#6d4c41", "replace": "#00838f", "step": "#827717", "failover": "#4a148c", "quorum": "#c62828", "fill": "#5d4037",
 }
 
 // SVG draws a history. From top to bottom it shows the runs by their ends and the ledger, the worst lateness, and a lane of faults
@@ -229,6 +229,8 @@ func (r *Report) Markdown(title string, seed uint64, picture string) string {
 		"| results that arrived after the end of their attempt | %d |\n| attempts drained | %d |\n", r.Ledgered, r.Lost, r.Unstarted, r.LateOnes, r.Drained)
 	fmt.Fprintf(&b, "| worst lateness, with faults | %v |\n| runs without a fault near, whose lateness was checked | %d |\n| worst lateness of those | %v |\n",
 		r.Worst, r.Certain, r.WorstCalm)
+	fmt.Fprintf(&b, "| runs due while only schedulers had faults, and one had none, whose lateness was checked | %d |\n| worst lateness of those | %v |\n",
+		r.OneLeft, r.WorstLeft)
 	table := func(name string, counts map[string]int) {
 		fmt.Fprintf(&b, "\n## Runs by %s\n\n| | Runs |\n|---|---:|\n", name)
 		for _, key := range slices.Sorted(maps.Keys(counts)) {

@@ -3,6 +3,7 @@
 package faulttest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,18 +30,21 @@ import (
 
 // Settings of the fault test, from the environment.
 const (
-	envLength = "FAULTTEST_DURATION" // how long the test injects faults, default 1m
+	envPart   = "FAULTTEST_PART"     // the part of the fault test, default mixed
+	envTimes  = "FAULTTEST_TIMES"    // how often each fast fault of the part is planned, default 0; slow ones a quarter of it
+	envLength = "FAULTTEST_DURATION" // how long the test injects faults at least, default 1m, or 0 if faults are planned
+	envAlone  = "FAULTTEST_ALONE"    // nothing else runs on the machine, so the test judges lateness
 	envSeed   = "FAULTTEST_SEED"     // repeats the jobs, edits and faults, but not their timing
 	envReport = "FAULTTEST_REPORT"   // file of the report, in Markdown; the picture is in the same directory
 	envKeep   = "FAULTTEST_KEEP"     // directory that receives the logs and the history after a failure
 	envJudge  = "FAULTTEST_JUDGE"    // file of a kept history to check again, without a new test
 )
 
-// shortTest is the length that `go test` uses. A test of longTest or longer must also be thorough.
-const (
-	shortTest = time.Minute
-	longTest  = 25 * time.Minute
-)
+// shortTest is the length that `go test` uses.
+const shortTest = time.Minute
+
+// planMost bounds the time for a plan. On a quiet machine, each part of the long tier takes less than half an hour.
+const planMost = 2 * time.Hour
 
 // pinned are seeds that once found a fault. Every other test without a given seed repeats one of them.
 var pinned = []uint64{
@@ -55,58 +59,122 @@ func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: the fault test takes minutes")
 	}
-	length, seed := shortTest, rand.Uint64()
+	o := given(t)
+	if kept := os.Getenv(envJudge); kept != "" {
+		judge(t, kept, o.seed, o.length)
+		return
+	}
+	t.Logf("%s=%d repeats the jobs, edits and faults, but not their timing", envSeed, o.seed)
+	w := newWorld(t, o.part.setup(t))
+	l := newLoad(w, o.seed, max(o.length, o.part.estimate(o.fast)))
+	pulse := rig.StartPulse(t, nil) // no server, because the test slows Postgres and NATS down
+	l.prepare()
+	events := l.sendEvents()
+	begin := time.Now()
+	w.suffer(l, events, o)
+	done := checker.Span{From: begin, To: time.Now()}
+	report := w.conclude(l, events, pulse, done, "Part "+o.part.name, !o.alone || w.setup.previous != nil)
+	thorough(t, report, o, done)
+	if t.Failed() {
+		t.Logf("repeat the test with %s=%d; when the cause is fixed, add the seed to pinned", envSeed, o.seed)
+	}
+}
+
+// options are the settings of a test.
+type options struct {
+	part   part
+	fast   int
+	length time.Duration
+	alone  bool
+	seed   uint64
+}
+
+func given(t *testing.T) (o options) {
+	t.Helper()
+	name := cmp.Or(os.Getenv(envPart), mixed)
+	i := slices.IndexFunc(parts(), func(p part) bool { return p.name == name })
+	if i < 0 {
+		t.Fatalf("there is no part %q", name)
+	}
+	o.part, o.alone = parts()[i], os.Getenv(envAlone) != ""
+	if text := os.Getenv(envTimes); text != "" {
+		var err error
+		if o.fast, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		o.length = shortTest
+	}
 	if text := os.Getenv(envLength); text != "" {
 		var err error
-		if length, err = time.ParseDuration(text); err != nil {
+		if o.length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
 	}
+	seed := rand.Uint64()
 	if seed%2 == 0 {
 		seed = pinned[rand.IntN(len(pinned))]
 	}
+	o.seed = givenSeed(t, seed)
+	return o
+}
+
+func givenSeed(t *testing.T, seed uint64) uint64 {
+	t.Helper()
 	if text := os.Getenv(envSeed); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if kept := os.Getenv(envJudge); kept != "" {
-		judge(t, kept, seed, length)
-		return
+	return seed
+}
+
+// noRelease marks that a part needs the previous release.
+var noRelease rig.Release
+
+// setup returns what the world of a part needs. Without Python, the part has no executors in Python.
+func (p *part) setup(t *testing.T) setup {
+	t.Helper()
+	s := p.needs
+	if s.previous != nil {
+		s.previous = rig.Previous(t)
 	}
-	t.Logf("%s=%d repeats the jobs, edits and faults, but not their timing", envSeed, seed)
-	w := newWorld(t)
-	l := &load{
-		w: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), length: length,
-		kills: make(map[string]bool), ops: make(map[string]int),
+	if s.python != "" {
+		var why string
+		if s.python, why = rig.Python(t); s.python == "" {
+			t.Logf("NOT COVERED: executors in Python: %s", why)
+			for i := range p.lanes {
+				p.lanes[i].kinds = slices.DeleteFunc(slices.Clone(p.lanes[i].kinds), func(k kind) bool { return strings.HasSuffix(k.name, " "+foreign) })
+			}
+		}
 	}
-	pulse := rig.StartPulse(t, nil) // no server, because the test slows Postgres and NATS down
-	l.prepare()
-	events := l.sendEvents()
-	begin := time.Now()
-	w.suffer(l, events, seed, length)
+	return s
+}
+
+// conclude checks the history of a test and writes its report.
+func (w *world) conclude(l *load, events *eventLoad, pulse *rig.Pulse, span checker.Span, title string, crowded bool) *checker.Report {
+	t := w.t.(*testing.T)
+	t.Helper()
 	w.ranScripts()
 	events.judge(t)
 	w.audit(t, l.begin)
 	h := w.history(t, l)
-	h.Crowded = length < longTest
-	for _, s := range pulse.Stalls() {
-		h.Stalls = append(h.Stalls, checker.Stall(s))
+	h.Crowded = crowded
+	if pulse != nil {
+		for _, s := range pulse.Stalls() {
+			h.Stalls = append(h.Stalls, checker.Stall(s))
+		}
 	}
 	report := checker.Check(h)
-	done := checker.Span{From: begin, To: begin.Add(length)}
 	for _, d := range w.deaths {
 		t.Error(d)
 	}
-	tell(t, h, report, seed, done, requests(l))
-	if length >= longTest {
-		thorough(t, report)
-	}
+	tell(t, h, report, l.seed, span, title, requests(l))
 	if t.Failed() {
-		t.Logf("repeat the test with %s=%d; when the cause is fixed, add the seed to pinned", envSeed, seed)
-		w.keep(t, h)
+		keep(t, h)
 	}
+	return report
 }
 
 // judge checks a kept history again, for example after a correction of a rule.
@@ -124,34 +192,51 @@ func judge(t *testing.T, kept string, seed uint64, length time.Duration) {
 		t.Fatal("the history has no faults")
 	}
 	begin := slices.MinFunc(h.Faults, func(a, b checker.Fault) int { return a.From.Compare(b.From) }).From
-	tell(t, &h, checker.Check(&h), seed, checker.Span{From: begin, To: begin.Add(length)}, "")
+	tell(t, &h, checker.Check(&h), seed, checker.Span{From: begin, To: begin.Add(length)}, "A kept history", "")
 }
 
-// suffer injects faults under load for a time. It returns when all faults are healed and no work is left.
-func (w *world) suffer(l *load, events *eventLoad, seed uint64, length time.Duration) {
+// suffer injects the faults of a part under load: for a time, and until all planned faults are carried out.
+func (w *world) suffer(l *load, events *eventLoad, o options) {
 	w.t.Helper()
-	stopFaults, stopWork := make(chan struct{}), make(chan struct{})
-	var faults, working sync.WaitGroup
-	for _, n := range lanes(w, seed, stopFaults) {
-		faults.Go(n.run)
-	}
-	working.Go(func() { l.run(stopWork) })
-	working.Go(func() { events.run(stopWork) })
-	progress := time.NewTicker(30 * time.Second)
-	defer progress.Stop()
-	begin, over := time.Now(), time.After(length)
-	for going := true; going; {
-		select {
-		case <-progress.C:
-			w.t.Logf("%v: %s", time.Since(begin).Round(time.Second), w.progress())
-		case <-over:
-			going = false
+	w.t.Logf("part %s: %v of faults on a quiet machine, at least %v", o.part.name, o.part.estimate(o.fast).Round(time.Second), o.length)
+	stop := make(chan struct{})
+	all, left := o.part.nemeses(w, o.seed, o.fast, stop)
+	var faults sync.WaitGroup
+	w.under(l, events, func() {
+		for _, n := range all {
+			faults.Go(n.run)
 		}
-	}
-	close(stopFaults)
-	faults.Wait()
+		progress := time.NewTicker(30 * time.Second)
+		defer progress.Stop()
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for begin := time.Now(); time.Since(begin) < o.length || left.Load() > 0; {
+			if time.Since(begin) > rig.Left(w.t, planMost) {
+				w.t.Errorf("%d planned faults were not injected within %v", left.Load(), time.Since(begin))
+				break
+			}
+			select {
+			case <-progress.C:
+				w.t.Logf("%v: %s, %d planned", time.Since(begin).Round(time.Second), w.progress(), left.Load())
+			case <-tick.C:
+			}
+		}
+		close(stop)
+		faults.Wait()
+	})
+}
+
+// under runs the load while do injects faults. It returns when all faults are healed and no work is left.
+func (w *world) under(l *load, events *eventLoad, do func()) {
+	w.t.Helper()
+	begin, stop := time.Now(), make(chan struct{})
+	var working sync.WaitGroup
+	working.Go(func() { l.run(stop) })
+	working.Go(func() { events.run(stop) })
+	do()
+	length := time.Since(begin)
 	w.heal()
-	close(stopWork)
+	close(stop)
 	working.Wait()
 	l.end()
 	ended := time.Now()
@@ -248,7 +333,7 @@ func (w *world) busiest() string {
 // audit runs the engine's own fire check on the same fire times. It must find no fault.
 func (w *world) audit(t *testing.T, since time.Time) {
 	t.Helper()
-	scope, cursor, pages := client.FireScope{Since: domain.At(since), Until: domain.At(time.Now())}, "", 0
+	scope, cursor, pages := client.FireScope{Since: domain.At(since), Until: domain.At(w.now())}, "", 0
 	for {
 		page, err := w.api.AuditFires(t.Context(), scope, cursor)
 		if err != nil {
@@ -270,7 +355,15 @@ func (w *world) audit(t *testing.T, since time.Time) {
 // history reads the history from the database and the handlers' files.
 func (w *world) history(t *testing.T, l *load) *checker.History {
 	t.Helper()
-	h := &checker.History{Faults: w.faults, Acks: l.acks, Kills: l.kills}
+	h := &checker.History{Faults: w.faults, Acks: l.acks, Kills: l.kills, Clocks: w.pg.clocks}
+	for _, m := range w.members {
+		switch m.role {
+		case "scheduler":
+			h.Schedulers = append(h.Schedulers, m.name)
+		case foreign:
+			h.Volatile = append(h.Volatile, m.name)
+		}
+	}
 	h.Versions = query(t, w, func(r pgx.CollectableRow) (v checker.Version, err error) {
 		var spec []byte
 		var to *time.Time
@@ -298,7 +391,7 @@ func (w *world) history(t *testing.T, l *load) *checker.History {
 	h.Ledger = query(t, w, pgx.RowToStructByPos[checker.Drop], `SELECT job_id, first_fire_time, last_fire_time, count, policy, at, coalesce(why_note, '') FROM missed`)
 	h.Late = query(t, w, pgx.RowToStructByPos[checker.Late], `SELECT run_id::text, attempt, outcome FROM late_results`)
 	for _, m := range w.members {
-		if m.role != "executor" {
+		if !m.executes() {
 			continue
 		}
 		file, err := os.Open(m.notes)
@@ -337,7 +430,7 @@ func orZero(t *time.Time) time.Time {
 }
 
 // tell logs the result of the checker and writes the report.
-func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span checker.Span, more string) {
+func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span checker.Span, title, more string) {
 	t.Helper()
 	seen := make(map[checker.Rule]int)
 	for _, v := range r.Violations {
@@ -350,8 +443,7 @@ func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span
 			t.Errorf("%s: %d more", rule, n-10)
 		}
 	}
-	title := fmt.Sprintf("Fault test of %v", span.To.Sub(span.From).Round(time.Second))
-	text := r.Markdown(title, seed, checker.Picture(h, span)) + more
+	text := r.Markdown(fmt.Sprintf("%s: %v", title, span.To.Sub(span.From).Round(time.Second)), seed, checker.Picture(h, span)) + more
 	t.Logf("\n%s", text)
 	out := os.Getenv(envReport)
 	if out == "" {
@@ -377,54 +469,53 @@ func requests(l *load) string {
 	return b.String()
 }
 
-// thorough checks that a long test injected enough faults and made enough runs.
-func thorough(t *testing.T, r *checker.Report) {
+// thorough checks that each planned fault was injected, and that there were enough runs.
+func thorough(t *testing.T, r *checker.Report, o options, span checker.Span) {
 	t.Helper()
-	total, most := 0, 0
-	by := make(map[string]int)
-	for _, kinds := range [][]kind{processKinds, freezeKinds, natsKinds, postgresKinds} {
-		for _, k := range kinds {
-			if n := r.Faults[k.name]; n < 10 {
-				t.Errorf("only %d faults of the kind %s", n, k.name)
-			}
+	for name, want := range o.part.planned(o.fast) {
+		if n := r.Faults[name]; n < want {
+			t.Errorf("only %d faults of the kind %s, want %d", n, name, want)
 		}
 	}
-	for name, n := range r.Faults {
-		verb, _, _ := strings.Cut(name, " ")
-		by[verb] += n
-		total += n
-		most = max(most, by[verb])
-	}
-	if by["freeze"] < most {
-		t.Errorf("only %d of %d faults were freezes", by["freeze"], total)
-	}
-	if total < 100 || r.Runs < 200_000 {
-		t.Errorf("only %d faults and %d runs", total, r.Runs)
+	const enough = 50 // runs a second
+	if least := int(span.To.Sub(span.From).Seconds()) * enough; o.alone && r.Runs < least {
+		t.Errorf("only %d runs, want %d", r.Runs, least)
 	}
 }
 
-// keep copies the logs, the notes and the history to the directory of envKeep.
-func (w *world) keep(t *testing.T, h *checker.History) {
+// keep copies the history to the directory of envKeep.
+func keep(t *testing.T, h *checker.History) {
 	t.Helper()
 	to := os.Getenv(envKeep)
 	if to == "" {
 		return
 	}
-	files, err := filepath.Glob(filepath.Join(w.dir, "*.*"))
+	history, err := json.Marshal(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	_ = os.WriteFile(filepath.Join(to, "history.json"), history, 0o600)
+}
+
+// keepLogs copies the logs and the notes to the directory of envKeep.
+func (w *world) keepLogs() {
+	to := os.Getenv(envKeep)
+	if to == "" {
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(w.dir, "*.*"))
+	if err != nil {
+		w.t.Error(err)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		w.t.Error(err)
+	}
 	for _, f := range files {
 		if data, err := os.ReadFile(f); err == nil {
 			_ = os.WriteFile(filepath.Join(to, filepath.Base(f)), data, 0o600)
 		}
 	}
-	history, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = os.WriteFile(filepath.Join(to, "history.json"), history, 0o600)
 }

@@ -70,12 +70,29 @@ const (
 	catchingUp    = 16
 	impatient     = 6
 	scripted      = 12
+	foreigners    = 12
 	guestsMax     = 60 // jobs created during the faults; with more, the machine could not keep up with their fire times
 	triggerPause  = 150 * time.Millisecond
 	editPause     = 350 * time.Millisecond
 	killPause     = 700 * time.Millisecond
 	requestBounds = 8 * time.Second
 )
+
+func newLoad(w *world, seed uint64, length time.Duration) *load {
+	return &load{
+		w: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), begin: w.now(), length: length,
+		kills: make(map[string]bool), ops: make(map[string]int),
+	}
+}
+
+// now returns the database's time.
+func (w *world) now() (now time.Time) {
+	w.t.Helper()
+	if err := w.db.QueryRow(context.Background(), `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		w.t.Fatal(err)
+	}
+	return now
+}
 
 // prepare creates the jobs.
 func (l *load) prepare() {
@@ -223,10 +240,27 @@ func (l *load) prepare() {
 		s.Param = work{MS: 5, MSMax: 50, Fail: 5}.String()
 		s.Retries = 2
 	})
+	if l.w.setup.python != "" {
+		l.foreign()
+	}
 	for _, j := range l.jobs {
 		byHand, broadcast := j.spec.Schedule.Kind == domain.ScheduleNone, j.spec.Route == domain.RouteBroadcast && !j.bound
 		j.triggered, j.edited = (byHand || broadcast) && !j.bound, !byHand
 	}
+}
+
+// foreign creates jobs for the executors in Python, which have one handler and no scripts.
+func (l *load) foreign() {
+	l.w.t.Helper()
+	l.many("foreign", foreigners, func(i int, s *domain.JobSpec) {
+		s.Group = foreign
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: []string{"* * * * * *", "*/2 * * * * *"}[i%2]}
+		s.Param = work{MS: 5, MSMax: 300, Fail: 10}.String()
+		s.Retries = i % 3
+		if i%4 > 0 {
+			s.Block = domain.BlockParallel
+		}
+	})
 }
 
 // script returns a script that sometimes fails. Editions differ, so that no instance has the code of a new edition.

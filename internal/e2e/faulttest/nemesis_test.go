@@ -3,12 +3,10 @@
 package faulttest
 
 import (
-	"context"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,83 +15,82 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// nemesis is a lane that injects faults; a seed decides their order. There are six lanes at the same time: two for Belfry's processes
-// and their links, one that only freezes processes, one for the NATS servers, one for Postgres, and one for a hostile group. Each lane draws its kinds of
-// fault from a shuffled deck, so that each kind is as frequent as it is listed. A lane heals each fault before its next one. Over all
-// lanes, freezes are the most frequent kind.
+// nemesis injects faults, one after the other, and heals each fault before its next one. First it carries out its plan. Then it injects
+// faults at random until the test ends, so that the faults of the other nemeses do not become less frequent. A seed decides the order.
 type nemesis struct {
-	w       *world
-	random  *rand.Rand    // of this lane
-	stop    chan struct{} // closed when the lane must end
-	kinds   []kind
-	pauseLo time.Duration // between two faults of the lane
-	pauseHi time.Duration
-	always  bool // also in periods without faults
+	w      *world
+	lane   lane
+	random *rand.Rand
+	stop   <-chan struct{} // closed when the nemesis must end
+	plan   []kind
+	left   *atomic.Int64 // number of planned faults of all nemeses that are not carried out
 }
 
-// kind is a kind of fault. do injects a fault, heals it, and records it under name.
-type kind struct {
-	name string
-	do   func(n *nemesis, name string)
-}
-
-// The kinds of fault, by lane.
+// The kinds of fault.
 var (
-	processKinds = []kind{
-		{"kill scheduler", killing("scheduler")},
-		{"kill dispatcher", killing("dispatcher")},
-		{"kill console", killing("console")},
-		{"kill executor", killing("executor")},
-		{"stop process", stopping("")},
-		{"stop executor", stopping("executor")},
-		{"freeze scheduler", freezing("scheduler")},
-		{"freeze dispatcher", freezing("dispatcher")},
-		{"freeze console", freezing("console")},
-		{"freeze executor", freezing("executor")},
-		{"cut nats", breaking(func(m *member) []*rig.Proxy { return m.nats[:] }, (*rig.Proxy).Cut)},
-		{"blackhole nats", breaking(func(m *member) []*rig.Proxy { return m.nats[:] }, (*rig.Proxy).Blackhole)},
-		{"cut postgres", breaking(toPostgres, (*rig.Proxy).Cut)},
-		{"blackhole postgres", breaking(toPostgres, (*rig.Proxy).Blackhole)},
-		{"shift clock", shifting},
+	killKinds = []kind{
+		{name: "kill scheduler", mean: 3 * time.Second, do: killing("scheduler")},
+		{name: "kill dispatcher", mean: 3 * time.Second, do: killing("dispatcher")},
+		{name: "kill console", mean: 3 * time.Second, do: killing("console")},
+		{name: "kill executor", mean: 3 * time.Second, do: killing("executor")},
 	}
+	processKinds = append(killKinds[:len(killKinds):len(killKinds)], []kind{
+		{name: "stop scheduler", mean: 2 * time.Second, do: stopping("scheduler")},
+		{name: "stop dispatcher", mean: 2 * time.Second, do: stopping("dispatcher")},
+		{name: "stop console", mean: 2 * time.Second, do: stopping("console")},
+		{name: "stop executor", mean: 2 * time.Second, do: stopping("executor")},
+		{name: "cut nats", mean: 7 * time.Second, do: breaking(toNATS, (*rig.Proxy).Cut)},
+		{name: "blackhole nats", mean: 7 * time.Second, do: breaking(toNATS, (*rig.Proxy).Blackhole)},
+		{name: "cut postgres", mean: 7 * time.Second, do: breaking(toPostgres, (*rig.Proxy).Cut)},
+		{name: "blackhole postgres", mean: 7 * time.Second, do: breaking(toPostgres, (*rig.Proxy).Blackhole)},
+		{name: "shift clock", mean: 10 * time.Second, do: shifting},
+	}...)
 	freezeKinds = []kind{
-		{"freeze executor", freezing("executor")},
-		{"freeze executor", freezing("executor")},
-		{"freeze executor", freezing("executor")},
-		{"freeze executor", freezing("executor")},
-		{"freeze scheduler", freezing("scheduler")},
-		{"freeze dispatcher", freezing("dispatcher")},
+		{name: "freeze executor", lots: 2, mean: 14 * time.Second, do: freezing("executor")},
+		{name: "freeze scheduler", mean: 14 * time.Second, do: freezing("scheduler")},
+		{name: "freeze dispatcher", mean: 14 * time.Second, do: freezing("dispatcher")},
+		{name: "freeze console", mean: 14 * time.Second, do: freezing("console")},
 	}
-	natsKinds = []kind{
-		{"freeze nats", freezingNATS},
-		{"kill nats", func(n *nemesis, name string) { n.nats(name, 5_000, false) }},
-		{"wipe nats", func(n *nemesis, name string) { n.nats(name, 3_000, true) }},
-		{"freeze nats", freezingNATS},
-		{"outage nats", outage},
+	foreignKinds = []kind{
+		{name: "kill foreign", mean: 3 * time.Second, do: killing(foreign)},
+		{name: "stop foreign", mean: 3 * time.Second, do: stopping(foreign)},
+		{name: "freeze foreign", mean: 14 * time.Second, do: freezing(foreign)},
 	}
-	hostileKinds  = []kind{{"attack group", attacking}}
-	postgresKinds = []kind{
-		{"restart postgres", func(n *nemesis, name string) { n.postgres(name, false) }},
-		{"kill postgres", func(n *nemesis, name string) { n.postgres(name, true) }},
-		{"slow postgres", slowing},
+	schedulerKinds = []kind{
+		{name: "kill scheduler", mean: 4 * time.Second, do: killing("scheduler")},
+		{name: "stop scheduler", mean: 3 * time.Second, do: stopping("scheduler")},
+		{name: "freeze scheduler", mean: 14 * time.Second, do: freezing("scheduler")},
+		{name: "cut scheduler", slow: true, mean: 7 * time.Second, do: breakingAny("scheduler", (*rig.Proxy).Cut)},
+		{name: "blackhole scheduler", slow: true, mean: 7 * time.Second, do: breakingAny("scheduler", (*rig.Proxy).Blackhole)},
+	}
+	// someProcessKinds are injected while servers have faults.
+	someProcessKinds = []kind{
+		{name: "kill executor", do: killing("executor")},
+		{name: "freeze executor", do: freezing("executor")},
+		{name: "kill dispatcher", do: killing("dispatcher")},
+		{name: "stop scheduler", do: stopping("scheduler")},
+	}
+	hostileKinds = []kind{{name: "attack group", slow: true, mean: 13 * time.Second, do: attacking}}
+	versionKinds = []kind{
+		{name: "replace scheduler", slow: true, mean: 3 * time.Second, do: replacing("scheduler")},
+		{name: "replace dispatcher", slow: true, mean: 3 * time.Second, do: replacing("dispatcher")},
+		{name: "replace console", slow: true, mean: 3 * time.Second, do: replacing("console")},
+		{name: "replace executor", slow: true, mean: 5 * time.Second, do: replacing("executor")},
 	}
 )
 
-// lanes returns the nemeses of a seed.
-func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
-	lane := func(n uint64, kinds []kind, lo, hi time.Duration) *nemesis {
-		return &nemesis{w: w, random: rand.New(rand.NewPCG(seed, n)), stop: stop, kinds: kinds, pauseLo: lo, pauseHi: hi}
+// nemeses returns the nemeses of a part for a seed, and the number of planned faults that are not carried out yet.
+func (p part) nemeses(w *world, seed uint64, fast int, stop <-chan struct{}) (all []*nemesis, left *atomic.Int64) {
+	left = &atomic.Int64{}
+	for i, l := range p.lanes {
+		for j, plan := range l.plan(fast, rand.New(rand.NewPCG(seed, uint64(100*i)))) {
+			left.Add(int64(len(plan)))
+			all = append(all, &nemesis{
+				w: w, lane: l, random: rand.New(rand.NewPCG(seed, uint64(100*i+j+1))), stop: stop, plan: plan, left: left,
+			})
+		}
 	}
-	attacks := lane(6, hostileKinds, 5*time.Second, 30*time.Second)
-	attacks.always = true // an attack does not excuse a late run
-	return []*nemesis{
-		lane(1, processKinds, time.Second, 6*time.Second),
-		lane(2, processKinds, time.Second, 6*time.Second),
-		lane(3, natsKinds, 3*time.Second, 9*time.Second),
-		lane(4, postgresKinds, 12*time.Second, 30*time.Second),
-		lane(5, freezeKinds, time.Second, 4*time.Second),
-		attacks,
-	}
+	return all, left
 }
 
 // Periods with faults (toil) and periods without faults (rest) alternate, for all lanes together. A rest shows how Belfry behaves
@@ -105,15 +102,23 @@ const (
 
 // run injects faults until stop.
 func (n *nemesis) run() {
-	var deck []int
-	for begin := time.Now(); n.wait(n.between(n.pauseLo, n.pauseHi)); {
-		if done := time.Since(begin) % (toil + rest); done > toil && !n.always && !n.wait(toil+rest-done) {
+	var deck []kind
+	for begin := time.Now(); n.wait(n.between(n.lane.pauseLo, n.lane.pauseHi)); {
+		if done := time.Since(begin) % (toil + rest); done > toil && !n.lane.always && !n.wait(toil+rest-done) {
 			return
 		}
-		if len(deck) == 0 {
-			deck = n.random.Perm(len(n.kinds))
+		if len(n.plan) > 0 {
+			n.plan[0].do(n, n.plan[0].name)
+			n.plan = n.plan[1:]
+			n.left.Add(-1)
+			continue
 		}
-		k := n.kinds[deck[0]]
+		if len(deck) == 0 {
+			for _, i := range n.random.Perm(len(n.lane.kinds)) {
+				deck = append(deck, n.lane.kinds[i])
+			}
+		}
+		k := deck[0]
 		deck = deck[1:]
 		k.do(n, k.name)
 	}
@@ -140,17 +145,19 @@ func (n *nemesis) upTo(ms int) time.Duration {
 }
 
 // note records a fault that ends now.
-func (n *nemesis) note(kind, target string, from time.Time) {
-	n.w.mu.Lock()
-	defer n.w.mu.Unlock()
-	n.w.faults = append(n.w.faults, checker.Fault{Kind: kind, Target: target, From: from, To: time.Now()})
+func (w *world) note(kind, target string, from time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = append(w.faults, checker.Fault{Kind: kind, Target: target, From: from, To: time.Now()})
 }
 
-// victim locks a member of a role that has no fault of another lane, and returns it. The role "" means any. The caller unlocks busy.
+func (n *nemesis) note(kind, target string, from time.Time) { n.w.note(kind, target, from) }
+
+// victim locks a member of a role that has no fault of another lane, and returns it. The role "" means any of this repository. The caller unlocks busy.
 func (n *nemesis) victim(role string) *member {
 	var fit []*member
 	for _, m := range n.w.members {
-		if role == "" || m.role == role || role == "with postgres" && m.postgres != nil {
+		if role == "" && m.role != foreign || m.role == role || role == "with postgres" && m.postgres != nil {
 			fit = append(fit, m)
 		}
 	}
@@ -184,7 +191,7 @@ func killing(role string) func(*nemesis, string) {
 		n.to(name, role, func(m *member) {
 			m.process.Kill()
 			n.wait(n.upTo(5_000))
-			m.start()
+			n.started(m)
 		})
 	}
 }
@@ -193,8 +200,16 @@ func stopping(role string) func(*nemesis, string) {
 	return func(n *nemesis, name string) {
 		n.to(name, role, func(m *member) {
 			m.stop()
-			m.start()
+			n.started(m)
 		})
+	}
+}
+
+// started starts a member's process. The fault of a scheduler lasts until the scheduler is ready again, or ten seconds.
+func (n *nemesis) started(m *member) {
+	m.start()
+	if m.role == "scheduler" {
+		m.awaitReady(10 * time.Second)
 	}
 }
 
@@ -204,7 +219,7 @@ const freezeLo, freezeHi = 2 * time.Second, 25 * time.Second
 func freezing(role string) func(*nemesis, string) {
 	return func(n *nemesis, name string) {
 		n.to(name, role, func(m *member) {
-			if role == "executor" && !n.aim() {
+			if m.executes() && !n.aim() {
 				return
 			}
 			m.process.Signal(syscall.SIGSTOP)
@@ -221,11 +236,18 @@ func (n *nemesis) aim() bool {
 	return n.wait(due.Sub(now) - n.between(0, 15*time.Millisecond))
 }
 
-func toPostgres(m *member) []*rig.Proxy {
-	if m.postgres == nil {
-		return nil
+func toNATS(m *member) []*rig.Proxy { return m.nats[:] }
+
+func toPostgres(m *member) []*rig.Proxy { return m.postgres }
+
+// breakingAny breaks the links of a process to NATS, to Postgres, or to both.
+func breakingAny(role string, how func(*rig.Proxy)) func(*nemesis, string) {
+	return func(n *nemesis, name string) {
+		n.to(name, role, func(m *member) {
+			links := [][]*rig.Proxy{toNATS(m), toPostgres(m), m.links()}[n.random.IntN(3)]
+			n.broken(links, how)
+		})
 	}
-	return []*rig.Proxy{m.postgres}
 }
 
 func breaking(links func(*member) []*rig.Proxy, how func(*rig.Proxy)) func(*nemesis, string) {
@@ -235,14 +257,19 @@ func breaking(links func(*member) []*rig.Proxy, how func(*rig.Proxy)) func(*neme
 			role = "with postgres"
 		}
 		n.to(name, role, func(m *member) {
-			for _, p := range links(m) {
-				how(p)
-			}
-			n.wait(n.upTo(14_000))
-			for _, p := range links(m) {
-				p.Heal()
-			}
+			n.broken(links(m), how)
 		})
+	}
+}
+
+// broken breaks links for some seconds.
+func (n *nemesis) broken(links []*rig.Proxy, how func(*rig.Proxy)) {
+	for _, p := range links {
+		how(p)
+	}
+	n.wait(n.upTo(14_000))
+	for _, p := range links {
+		p.Heal()
 	}
 }
 
@@ -255,94 +282,6 @@ func shifting(n *nemesis, name string) {
 	})
 }
 
-// current waits until all copies of all streams are up to date: a fault of NATS lasts until then.
-func (n *nemesis) current() bool {
-	deadline := time.Now().Add(rig.Patience)
-	for !n.w.nats.Current() {
-		if time.Now().After(deadline) {
-			n.w.died("the NATS cluster did not catch up within " + rig.Patience.String())
-			return false
-		}
-		if !n.wait(200 * time.Millisecond) {
-			return false
-		}
-	}
-	return true
-}
-
-// nats kills a NATS server while the other servers have all its data.
-func (n *nemesis) nats(kind string, ms int, wipe bool) {
-	if !n.current() {
-		return
-	}
-	i := n.random.IntN(rig.Replicas)
-	from := time.Now()
-	n.w.nats.Nodes[i].Kill()
-	if wipe {
-		n.w.nats.Wipe(i)
-	}
-	n.wait(n.upTo(ms))
-	n.w.nats.Launch(i)
-	n.current()
-	n.note(kind, n.w.nats.Nodes[i].Name, from)
-}
-
-func freezingNATS(n *nemesis, name string) {
-	if !n.current() {
-		return
-	}
-	node := n.w.nats.Nodes[n.random.IntN(rig.Replicas)]
-	from := time.Now()
-	node.Signal(syscall.SIGSTOP)
-	n.wait(n.between(freezeLo, freezeHi))
-	node.Signal(syscall.SIGCONT)
-	n.current()
-	n.note(name, node.Name, from)
-}
-
-// outage kills all NATS servers. They keep their storage.
-func outage(n *nemesis, name string) {
-	if !n.current() {
-		return
-	}
-	from := time.Now()
-	for _, node := range n.w.nats.Nodes {
-		node.Kill()
-	}
-	n.wait(n.upTo(12_000))
-	for i := range n.w.nats.Nodes {
-		n.w.nats.Launch(i)
-	}
-	n.current()
-	n.note(name, "nats", from)
-}
-
-// postgres stops Postgres by a shutdown, or by SIGKILL to the postmaster, and starts it again.
-func (n *nemesis) postgres(kind string, kill bool) {
-	n.w.pgMu.Lock()
-	defer n.w.pgMu.Unlock()
-	from := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
-	defer cancel()
-	if kill {
-		content, err := os.ReadFile(filepath.Join(n.w.dir, "pg", "postgres", "data", "postmaster.pid"))
-		first, _, _ := strings.Cut(string(content), "\n")
-		pid, noNumber := strconv.Atoi(first)
-		if err != nil || noNumber != nil || pid < 2 {
-			n.w.died("Postgres's pid file says " + strconv.Quote(first))
-			return
-		}
-		if p, err := os.FindProcess(pid); err == nil {
-			_ = p.Kill()
-		}
-		<-n.w.pg.Done()
-	}
-	_ = n.w.pg.Stop(ctx) // returns an error after a kill
-	n.wait(n.upTo(3_000))
-	n.w.startPostgres()
-	n.note(kind, "postgres", from)
-}
-
 // attacking runs a hostile client with the token of a group that has no jobs. The client's bounds are a quarter of those of the promise test,
 // because three NATS servers share the machine with it.
 func attacking(n *nemesis, name string) {
@@ -352,21 +291,4 @@ func attacking(n *nemesis, name string) {
 	n.wait(n.between(5*time.Second, 20*time.Second))
 	p.Kill()
 	n.note(name, hostileGroup, from)
-}
-
-// slowing delays all data between Belfry and Postgres by up to 200 ms in each direction.
-func slowing(n *nemesis, name string) {
-	from, d := time.Now(), n.between(20*time.Millisecond, 200*time.Millisecond)
-	for _, m := range n.w.members {
-		for _, p := range toPostgres(m) {
-			p.Delay(d)
-		}
-	}
-	n.wait(n.between(3*time.Second, 15*time.Second))
-	for _, m := range n.w.members {
-		for _, p := range toPostgres(m) {
-			p.Delay(0)
-		}
-	}
-	n.note(name, "postgres", from)
 }

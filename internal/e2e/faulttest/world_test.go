@@ -3,14 +3,16 @@
 package faulttest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net"
-	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,13 +23,24 @@ import (
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
-	"github.com/belfryhq/belfry/internal/embedpg"
+	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/store"
 )
+
+// setup says which parts a world has in addition to those that every world has.
+type setup struct {
+	previous *rig.Release // the release before this one, whose processes replace those of this one; nil for none
+	before   bool         // the world starts with processes of that release, on its schema
+	standby  bool         // a standby of Postgres
+	clock    bool         // a clock of Postgres that can be set
+	disks    bool         // small disks of Postgres, NATS and executors
+	python   string       // the interpreter for executors in Python; "" for none
+}
 
 // world is the Belfry cluster under test. Each part is a process, and each link can be broken.
 type world struct {
 	t       testing.TB
+	setup   setup
 	dir     string
 	server  string // the console's address
 	api     *client.Client
@@ -36,12 +49,9 @@ type world struct {
 	db      *pgxpool.Pool
 	hostile string // the token of hostileGroup
 	nats    *rig.NATSCluster
-	socket  string // of Postgres
+	pg      *postgres
 
 	members []*member
-
-	pgMu sync.Mutex
-	pg   *embedpg.Server // guarded by pgMu
 
 	mu     sync.Mutex
 	faults []checker.Fault // guarded by mu
@@ -52,18 +62,26 @@ type world struct {
 type member struct {
 	w        *world
 	name     string
-	role     string // scheduler, dispatcher, console, executor
+	role     string // scheduler, dispatcher, console, executor, foreign (an executor in Python)
 	env      []string
 	args     []string
 	nats     [rig.Replicas]*rig.Proxy
-	postgres *rig.Proxy // nil for an executor
-	clock    string     // file with the error of its clock
+	postgres []*rig.Proxy // to each server; nil for an executor
+	clock    string       // file with the error of its clock
 	log      string
 	notes    string // file of an executor's handlers
 
 	busy    sync.Mutex   // held during a fault of the process
 	process *rig.Process // guarded by busy; the last one started
+	old     bool         // guarded by busy; the process is one of the previous release
+	logged  int          // guarded by busy; bytes of its log before its start
 }
+
+// executes reports whether the member is an executor.
+func (m *member) executes() bool { return m.role == "executor" || m.role == foreign }
+
+// foreign is the role of executors that do not use the SDK, and the name of their group.
+const foreign = "foreign"
 
 const adminPassword = "a-password-for-tests-alone"
 
@@ -74,22 +92,32 @@ var testGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
 const hostileGroup = "mallory"
 
 // newWorld starts all processes and waits until they are ready.
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB, with setup) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir()}
-	w.startPostgres()
+	w := &world{t: t, setup: with, dir: t.TempDir()}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
-		defer cancel()
-		_ = w.pg.Stop(ctx) // its data is not needed any more
+		if t.Failed() {
+			w.keepLogs()
+		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
-	defer cancel()
-	if err := store.Migrate(ctx, w.pg.URL()); err != nil {
-		t.Fatal(err)
+	w.pg = startPostgres(w)
+	if with.disks {
+		for i := range rig.Replicas {
+			if why := rig.SmallDisk(t, w.natsDir(i), "192m"); why != "" {
+				t.Skip("NOT COVERED: full disks: " + why)
+			}
+		}
 	}
-	w.db = openPool(t, w.pg.URL())
+	w.migrate()
+	w.db = openPool(t, w.pg.url())
+	if with.clock {
+		w.pg.readClock(time.Now().Add(-time.Hour))
+	}
 	w.nats = rig.NewNATSCluster(t, w.dir)
+	if with.before {
+		newer := []string{natsinfra.Overflow, natsinfra.Probe}
+		w.nats.Streams = slices.DeleteFunc(w.nats.Streams, func(name string) bool { return slices.Contains(newer, name) })
+	}
 
 	port := rig.FreePort(t)
 	w.server = "http://127.0.0.1:" + port
@@ -129,8 +157,19 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w.hostile = made.Token
+	all := maps.Clone(testGroups)
+	if with.python != "" {
+		all[foreign] = []string{"p1", "p2"}
+		made, err := w.api.CreateGroup(t.Context(), foreign, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range all[foreign] {
+			w.add(name, foreign, []string{"BELFRY_GROUP=" + foreign, "BELFRY_TOKEN=" + made.Token, "BELFRY_CAPACITY=256"})
+		}
+	}
 	w.launchAll()
-	for g, names := range testGroups {
+	for g, names := range all {
 		rig.Eventually(t, rig.Patience, "the executors are listed", func() bool {
 			list, err := w.api.Instances(t.Context(), g)
 			return err == nil && len(list) == len(names)
@@ -140,54 +179,61 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// startPostgres starts Postgres on its data directory. Without fsync, commits survive a kill of Postgres, but not a crash of the
-// machine.
-func (w *world) startPostgres() {
+// migrate migrates the database, with the release that the world starts with.
+func (w *world) migrate() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), rig.Patience)
 	defer cancel()
-	pg, err := embedpg.Start(ctx, embedpg.Config{
-		DataDir: filepath.Join(w.dir, "pg"), Settings: map[string]string{"fsync": "off", "full_page_writes": "off"},
-	})
-	if err != nil {
-		w.t.Fatalf("start Postgres: %v", err)
+	if !w.setup.before {
+		if err := store.Migrate(ctx, w.pg.url()); err != nil {
+			w.t.Fatal(err)
+		}
+		return
 	}
-	u, err := url.Parse(pg.URL())
-	if err != nil {
-		w.t.Fatal(err)
+	up := exec.CommandContext(ctx, w.setup.previous.Belfry, "migrate", "up")
+	up.Env = append(rig.Env(), "HOME="+w.dir, "BELFRY_DATABASE_URL="+w.pg.url())
+	if out, err := up.CombinedOutput(); err != nil {
+		w.t.Fatalf("migrate with the previous release: %v\n%s", err, out)
 	}
-	socket := filepath.Join(u.Query().Get("host"), ".s.PGSQL."+u.Query().Get("port"))
-	if w.socket != "" && w.socket != socket {
-		w.t.Fatalf("Postgres has moved from %s to %s", w.socket, socket)
-	}
-	w.pg, w.socket = pg, socket
 }
+
+// natsDir is the directory of a NATS server's storage.
+func (w *world) natsDir(i int) string { return filepath.Join(w.dir, fmt.Sprintf("nats-n%d", i+1)) }
 
 // add adds a member, which launchAll starts.
 func (w *world) add(name, role string, env []string) {
 	w.t.Helper()
 	m := &member{
 		w: w, name: name, role: role, clock: filepath.Join(w.dir, name+".clock"), log: filepath.Join(w.dir, name+".log"),
-		notes: filepath.Join(w.dir, name+".notes"),
+		notes: filepath.Join(w.dir, name+".notes"), old: w.setup.before,
 	}
 	for i, n := range w.nats.Nodes {
 		m.nats[i] = rig.NewProxy(w.t, n.Addr())
 	}
 	through := func(i int) string { return m.nats[i].Addr() }
 	m.env = []string{envClock + "=" + m.clock, "BELFRY_LOG_FORMAT=json"}
-	if role == "executor" {
-		m.env = append(m.env, envNotes+"="+m.notes, "BELFRY_INSTANCE="+name,
-			"BELFRY_SPOOL_DIR="+filepath.Join(w.dir, "spool-"+name), "BELFRY_NATS_URL="+w.nats.ExecutorURL(through))
+	if m.executes() {
+		if w.setup.disks && role == "executor" {
+			if why := rig.SmallDisk(w.t, m.spool(), "16m"); why != "" {
+				w.t.Skip("NOT COVERED: full disks: " + why)
+			}
+		}
+		m.env = append(m.env, envNotes+"="+m.notes, "BELFRY_INSTANCE="+name, "BELFRY_SPOOL_DIR="+m.spool(), "BELFRY_NATS_URL="+w.nats.ExecutorURL(through))
 	} else {
-		m.postgres = rig.NewProxy(w.t, w.socket)
+		for _, s := range w.pg.sides {
+			m.postgres = append(m.postgres, rig.NewProxy(w.t, s.socket))
+		}
 		m.args = []string{role}
 		m.env = append(m.env, "BELFRY_NATS_URL="+w.nats.SystemURL(through), "BELFRY_NATS_REPLICAS=3",
 			"BELFRY_NATS_ISSUER_SEED="+w.nats.Seed, "BELFRY_NATS_SYSTEM_URL="+w.nats.AccountURL(through),
-			"BELFRY_DATABASE_URL=postgres://belfry@"+m.postgres.Addr()+"/belfry?sslmode=disable")
+			"BELFRY_DATABASE_URL="+w.pg.through(m.postgres))
 	}
 	m.env = append(m.env, env...)
 	w.members = append(w.members, m)
 }
+
+// spool is the directory of an executor's results.
+func (m *member) spool() string { return filepath.Join(m.w.dir, "spool-"+m.name) }
 
 func (w *world) launchAll() {
 	w.t.Helper()
@@ -212,11 +258,24 @@ func (w *world) member(name string) *member {
 // start starts the process. busy is held.
 func (m *member) start() {
 	m.w.t.Helper()
-	as := "belfry"
-	if m.role == "executor" {
-		as = "executor"
+	if info, err := os.Stat(m.log); err == nil {
+		m.logged = int(info.Size())
 	}
-	m.process = rig.Start(m.w.t, as, m.w.dir, m.log, m.env, m.args...)
+	switch {
+	case m.role == foreign:
+		root := rig.Root(m.w.t)
+		script := filepath.Join(root, "internal", "e2e", "faulttest", "testdata", "foreign.py")
+		m.process = rig.StartCommand(m.w.t, exec.Command(m.w.setup.python, "-u", "-B", script), m.w.dir, m.log,
+			append(m.env, "PYTHONPATH="+filepath.Join(root, "docs", "examples")))
+	case m.old && m.role == "executor":
+		m.process = rig.StartCommand(m.w.t, exec.Command(m.w.setup.previous.Tests), m.w.dir, m.log, append(m.env, rig.EnvAs+"=executor"))
+	case m.old:
+		m.process = rig.StartCommand(m.w.t, exec.Command(m.w.setup.previous.Belfry, m.args...), m.w.dir, m.log, m.env)
+	case m.role == "executor":
+		m.process = rig.Start(m.w.t, "executor", m.w.dir, m.log, m.env)
+	default:
+		m.process = rig.Start(m.w.t, "belfry", m.w.dir, m.log, m.env, m.args...)
+	}
 }
 
 // stop sends SIGTERM, and kills the process if it does not end. busy is held.
@@ -254,20 +313,21 @@ func tailOf(file string, n int) string {
 	return string(data[max(0, len(data)-n):])
 }
 
-// awaitReady waits until the process has logged "ready" for the first time.
+// awaitReady waits until the server process that was started last logs that it is ready.
 func (m *member) awaitReady(bound time.Duration) bool {
-	said := func() int { return strings.Count(tailOf(m.log, 1<<30), `"msg":"ready"`) }
 	deadline := time.After(bound)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for said() == 0 {
+	for {
 		select {
 		case <-tick.C:
+			if data, err := os.ReadFile(m.log); err == nil && bytes.Contains(data[min(m.logged, len(data)):], []byte(`"msg":"ready"`)) {
+				return true
+			}
 		case <-deadline:
 			return false
 		}
 	}
-	return true
 }
 
 // setClock shifts the process's wall clock by d.
@@ -292,17 +352,16 @@ func (w *world) heal() {
 		m.setClock(0)
 		m.process.Signal(syscall.SIGCONT)
 		m.alive()
+		if m.old {
+			m.update(false)
+		}
 		m.busy.Unlock()
 	}
 	rig.Eventually(w.t, rig.Patience, "the NATS cluster has all its copies", w.nats.Current)
 }
 
 func (m *member) links() []*rig.Proxy {
-	links := append([]*rig.Proxy{}, m.nats[:]...)
-	if m.postgres != nil {
-		links = append(links, m.postgres)
-	}
-	return links
+	return append(append([]*rig.Proxy{}, m.nats[:]...), m.postgres...)
 }
 
 // openPool connects to Belfry's database directly.

@@ -52,12 +52,14 @@ type NATSCluster struct {
 	Seed  string // file with the account seed that signs log-ins of executors
 	Nodes [Replicas]*NATSNode
 	Conn  *nats.Conn // as user belfry, to observe the cluster
+
+	Streams []string // that Current checks; those of this release, unless the test changes them
 }
 
 // NewNATSCluster starts three servers and returns when they form a cluster. The roles create the streams, and need --nats-replicas 3.
 func NewNATSCluster(t testing.TB, dir string) *NATSCluster {
 	t.Helper()
-	c := &NATSCluster{t: t, dir: dir, Seed: filepath.Join(dir, "issuer.seed")}
+	c := &NATSCluster{t: t, dir: dir, Seed: filepath.Join(dir, "issuer.seed"), Streams: AllStreams()}
 	conf := filepath.Join(Root(t), "deploy", "nats", "cluster.conf")
 	public := WriteIssuer(t, c.Seed)
 	var routes, urls []string
@@ -162,6 +164,11 @@ func (c *NATSCluster) Wipe(i int) {
 	}
 }
 
+// AllStreams returns the names of the streams of this release.
+func AllStreams() []string {
+	return []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, natsinfra.Probe, "KV_" + natsinfra.Instances}
+}
+
 // Current reports whether every server is up and all copies of every stream and consumer are up to date, so that the cluster
 // survives the loss of one server.
 func (c *NATSCluster) Current() bool {
@@ -171,7 +178,7 @@ func (c *NATSCluster) Current() bool {
 	if err != nil || !c.metaCurrent() {
 		return false
 	}
-	for _, name := range []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, natsinfra.Probe, "KV_" + natsinfra.Instances} {
+	for _, name := range c.Streams {
 		s, err := js.Stream(ctx, name)
 		if err != nil || !copiesCurrent(s.CachedInfo().Cluster) {
 			return false
