@@ -30,8 +30,9 @@ func Command(ctx context.Context, run executor.Run) error { return command(ctx, 
 // BELFRY_PARENT_RUN_ID and BELFRY_PARENT_OUTPUT. Values over 64 KiB are left out.
 //
 // Lines of stdout and stderr become the run's log, up to 32 MiB. A line "::output text" on stdout sets the output. An
-// exit status other than 0 is an error that contains the status. When the context is cancelled, the whole process group
-// gets SIGTERM, and SIGKILL after 5 s. On Windows, the process is killed at once.
+// exit status other than 0 is an error that contains the status and the last line on stderr that is not empty. When the
+// context is cancelled, the whole process group gets SIGTERM, and SIGKILL after 5 s. On Windows, the process is killed at
+// once.
 //
 // If as is not nil, programs run under this account. They then get the environment of as.Environ, and start in the
 // account's home directory.

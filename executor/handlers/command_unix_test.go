@@ -54,6 +54,21 @@ func TestCommand(t *testing.T) {
 	if res.Err == nil || res.Err.Error() != "exit status 3" || res.Permanent {
 		t.Errorf("exit 3: %v", res.Err)
 	}
+	for script, want := range map[string]string{
+		"echo out; echo first >&2; echo 'cp: no space left' >&2; echo later; exit 1": "exit status 1: cp: no space left",
+		`printf '  \tlast without an end' >&2; exit 2`:                               "exit status 2: last without an end",
+		`printf 'the cause\n\n  \n\r\n' >&2; exit 2`:                                 "exit status 2: the cause",
+		`printf '10%%\r50%%\rdisk failed\r' >&2; exit 2`:                             "exit status 2: disk failed",
+		"head -c 499 /dev/zero | tr '\\0' x >&2; echo 'éxyz' >&2; exit 1":            "exit status 1: " + strings.Repeat("x", 499),
+		"echo harmless >&2; kill -9 $$":                                              "signal: killed: harmless",
+	} {
+		if res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: shell(t, script)}); res.Err == nil || res.Err.Error() != want {
+			t.Errorf("%s: %v, want %s", script, res.Err, want)
+		}
+	}
+	if res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: shell(t, "echo warning >&2")}); res.Err != nil {
+		t.Errorf("a success with a warning: %v", res.Err)
+	}
 	res = executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: shell(t, "kill -9 $$")})
 	if res.Err == nil || res.Err.Error() != "signal: killed" {
 		t.Errorf("killed: %v", res.Err)

@@ -135,6 +135,19 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
+// The error of a failed script says why it failed, also if its log was cut before.
+func TestTheErrorHasTheLastLineOfStderr(t *testing.T) {
+	r, err := scripts.New(scripts.Options{Languages: []string{"sh"}, Dir: t.TempDir(), LogBytes: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	res := run(t.Context(), r, "sh", "seq 10000; echo 'pg_dump: connection refused' >&2; exit 1", executor.RunInfo{})
+	if want := "exit status 1: pg_dump: connection refused"; res.Err == nil || res.Err.Error() != want {
+		t.Errorf("%v, want %s", res.Err, want)
+	}
+}
+
 // TestPowerShell runs a stand-in, because Debian has no PowerShell. It verifies the command line of pwsh, not that pwsh
 // runs scripts.
 func TestPowerShell(t *testing.T) {

@@ -417,6 +417,18 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// An alert does not show the secrets of a run's message, in any channel, template or language.
+func TestSecretsOfTheMessageAreMasked(t *testing.T) {
+	const text = "exit status 1: cannot log in with password=hunter2"
+	m := alert.Message{Message: text, Parts: []explain.Explanation{{Code: explain.Text, Text: text}}}.Bounded()
+	if want := "exit status 1: cannot log in with password=•••"; m.Message != want || m.Parts[0].Text != want {
+		t.Errorf("%q, %q, want %q", m.Message, m.Parts[0].Text, want)
+	}
+	if again := m.Bounded(); again.Message != m.Message {
+		t.Errorf("masked twice: %q", again.Message)
+	}
+}
+
 func TestBadChannels(t *testing.T) {
 	var e *domain.Error
 	bad := alert.Channel{Name: "No!", Kind: "pigeon", Language: "xx", Description: "a\nb", Subject: "{{", Text: "{{print}}", URL: "ftp://x", Secret: "s", Email: &alert.Email{}}

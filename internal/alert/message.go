@@ -71,13 +71,14 @@ func Test(id string, now time.Time, consoleURL string) Message {
 	}
 }
 
-// Bounded returns the message with its texts shortened and without control characters.
+// Bounded returns the message with its texts shortened and without control characters. Secrets in the run's message are
+// masked, because a channel may have more readers than the job.
 func (m Message) Bounded() Message {
 	m.Job, m.Group, m.Instance = tidy(m.Job, maxFieldRunes), tidy(m.Group, maxFieldRunes), tidy(m.Instance, maxFieldRunes)
-	m.Message = tidyLines(m.Message, maxMessage)
+	m.Message = tidyLines(domain.Mask(m.Message), maxMessage)
 	m.Parts = slices.Clone(m.Parts)
 	for i := range m.Parts {
-		m.Parts[i].Text = tidyLines(m.Parts[i].Text, maxMessage)
+		m.Parts[i].Text = tidyLines(domain.Mask(m.Parts[i].Text), maxMessage)
 	}
 	log := make([]string, 0, MaxLogLines)
 	for _, l := range m.Log[max(0, len(m.Log)-MaxLogLines):] {

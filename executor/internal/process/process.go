@@ -43,7 +43,8 @@ type Program struct {
 }
 
 // Run runs a program and returns when it has ended. Lines of stdout and stderr become the run's log. A line "::output
-// text" on stdout sets the output. An exit status other than 0 is an error that contains the status.
+// text" on stdout sets the output. An exit status other than 0 is an error that contains the status and the last line on
+// stderr that is not empty, up to 500 bytes of it.
 //
 // When ctx is done, the whole process group gets SIGTERM, and SIGKILL after 5 s. On Windows, the process is killed at
 // once. The error then wraps the cause. Processes that the program leaves behind when it ends by itself may continue.
@@ -57,8 +58,13 @@ func Run(ctx context.Context, run executor.Run, p Program) error {
 	cmd.Dir, cmd.Env = p.Dir, p.Env
 	output, budget := &outputFinder{}, newBudget(run, p.LogBytes)
 	cmd.Stdout = io.MultiWriter(budget.writer(run.Stdout()), output)
-	cmd.Stderr = budget.writer(run.Stderr())
+	cause := &causeFinder{}
+	cmd.Stderr = io.MultiWriter(budget.writer(run.Stderr()), cause)
 	err := await(ctx, cmd, p.As)
+	var failed *failedError
+	if errors.As(err, &failed) {
+		failed.cause = cause.cause()
+	}
 	if text, ok := output.last(); ok {
 		if tooLong := run.SetOutput(text); err == nil {
 			err = tooLong
@@ -148,9 +154,22 @@ func ending(ctx context.Context, cmd *exec.Cmd, err error, cancelled bool) error
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil // the program succeeded, but a process that it left behind holds its output open
 	case err != nil && cmd.ProcessState != nil && !success:
-		return errors.New(status)
+		return &failedError{status: status}
 	}
 	return err
+}
+
+// failedError is the error of a program that ended by itself, but not with exit status 0.
+type failedError struct {
+	status string
+	cause  string // from stderr; empty if there is none
+}
+
+func (e *failedError) Error() string {
+	if e.cause == "" {
+		return e.status
+	}
+	return e.status + ": " + e.cause
 }
 
 // stoppedError is the error of a program that was stopped because its context was done. Its text does not contain the
