@@ -68,6 +68,25 @@
 // A verdict also takes 10 s if another process has taken the instance name of the boot. If that process answers an offer, the
 // answer does not free the attempt, because the bound boot may be alive and may have received the offer too.
 //
+// # The goodbye
+//
+// An executor that stops in order deletes its key as its last message. If all its results are settled, the message names its boot:
+// wire.Goodbye. Attempts that are still bound to that boot and are not recorded as running are then routed again at once, as the same
+// attempt. This is right for the following reasons:
+//
+//   - The executor has stopped accepting and starting attempts before it sends the message. So an attempt that was offered before and not
+//     accepted, or whose offer is still on its way, never starts there.
+//   - Every attempt that the boot accepted has ended there or was handed back, its result was settled in a transaction, and the executor
+//     was notified after the commit. A dispatcher reads the bound attempts after it has received the goodbye, so it sees these
+//     commits. An attempt that is still bound, with its current bind, was therefore not accepted in this bind.
+//   - Unbind compares the attempt and the bind. If the refusal of the offer arrives at the same time, only one of them has an effect. A
+//     process that offers the attempt later, in the old bind, reaches no process or is refused.
+//   - The statement about the boot stays true forever. So it does not matter how late a dispatcher receives it, or how often.
+//
+// Only a failover of Postgres that lost commits can break the second reason: the database may have lost the end of an attempt that was
+// settled. Promise 2 needs synchronous replication in that case. The dispatcher excludes attempts that are recorded as running, because they
+// certainly started; a verdict decides about them. A goodbye without a boot, for example of an older executor, frees no attempts.
+//
 // # Where the truth is stored
 //
 // Postgres stores the truth. The roster is a view, and the set of waiting.Kinds is a hint that saves work. The loss of either one
@@ -77,6 +96,7 @@
 //
 //	crash after bind, before offer       the judge asks the instance, which does not know the attempt, and offers it again
 //	crash after offer, before answer     the judge asks the instance, which has the attempt
+//	an instance stops in order           attempts that it has never received are routed again
 //	an instance dies                     its attempts are lost once its lease has expired and its group's last results are settled
 //	a result arrives twice               the second one finds that the attempt has ended, and changes nothing
 //	NATS is unavailable                  runs wait as queued and unbound; no run is declared lost
@@ -103,6 +123,8 @@
 //	a run bound to a boot without a lease  the instance died                   after the death verdict (judgeDeaths):      dead_instance (4)
 //	                                                                           takes the result from the spool of a later
 //	                                                                           boot, or declares the attempt lost
+//	a bound run, not known to be accepted, its dispatcher died before    routes it again                             stopped_instance (7)
+//	on a boot that said goodbye            the offer, or NATS lost it
 //	a running run on a live boot           its result was lost, with the       asks the instance: takes its result, or     unknown_to_instance
 //	                                       instance's memory of it             declares the attempt lost
 //	a run past its timeout and grace       the handler hangs                   takes its result, or ends it timeout and    timeout
@@ -121,7 +143,7 @@
 // TestPromiseSchedulerKilledMidSecond of internal/e2e. (2) Also TestPinnedShardSurvivesABlink. (3) Also
 // TestDispatcherKilledBetweenBindAndOffer and …BetweenOfferAndAnswer of internal/e2e. (4) Also TestPromiseExecutorGone and
 // TestScenarioExecutorFrozenWithOffersInItsSocket of internal/e2e. (5) TestAuditFindsWhatIsTakenAway of internal/store.
-// (6) TestEndedBefore.
+// (6) TestEndedBefore. (7) TestGoodbyeRoutesAgain, TestScenarioStopOfABoundInstance of internal/e2e.
 //
 // # Shutdown
 //

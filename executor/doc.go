@@ -98,7 +98,8 @@
 //     started. Running handlers get DrainTimeout to return. Then the executor cancels their contexts, and they end as
 //     drained. The executor sends the remaining results and logs. It waits up to SettleTimeout until the results are
 //     settled; meanwhile its heartbeats continue, and it repeats results as usual. Then it withdraws its heartbeat,
-//     refuses the offers that were already on their way, and Run returns nil. Results that are not settled by then stay in the spool.
+//     refuses the offers that were already on their way, and Run returns nil. If all results are settled, the withdrawal says so,
+//     and Belfry gives attempts that are still bound to this process to another instance at once. Results that are not settled by then stay in the spool.
 //
 // # An instance that is unfit
 //

@@ -226,7 +226,8 @@ func (b *boot) run(ctx context.Context) error {
 	stopBeats()
 	beating.Wait()
 	if err == nil {
-		b.link.goodbye(helpers)
+		left, _ := b.reports.left()
+		b.link.goodbye(helpers, left == 0)
 	}
 	stopServing()
 	answering.Wait()

@@ -123,13 +123,15 @@ func (l *link) heartbeat(beat int64) wire.Heartbeat {
 
 // goodbye deletes the heartbeat, so that dispatchers remove this instance from the roster at once. It is called when all
 // results are settled, or when the wait for that has timed out. It does not delete another boot's heartbeat under the same name.
-func (l *link) goodbye(ctx context.Context) {
+// settled says that all results are settled. Then the message tells dispatchers that attempts which are still bound to this boot
+// have not started and never will.
+func (l *link) goodbye(ctx context.Context, settled bool) {
 	if connected, _ := l.ready(); connected {
-		l.takeBack(ctx)
+		l.takeBack(ctx, settled)
 	}
 }
 
-func (l *link) takeBack(ctx context.Context) {
+func (l *link) takeBack(ctx context.Context, settled bool) {
 	if l.hold.seq == 0 {
 		return
 	}
@@ -137,7 +139,11 @@ func (l *link) takeBack(ctx context.Context) {
 	defer cancel()
 	header := expecting(int64(l.hold.seq))
 	header.Set("KV-Operation", "DEL")
-	if _, err := l.store(ctx, l.keySubject(), header, nil); err != nil && !isWrongSequence(err) {
+	var body []byte
+	if settled {
+		body = wire.Encode(wire.Goodbye{V: wire.Version, SettledBoot: l.engine.boot})
+	}
+	if _, err := l.store(ctx, l.keySubject(), header, body); err != nil && !isWrongSequence(err) {
 		l.log.Warn("cannot delete the heartbeat, it expires after 10 s", "err", err)
 	}
 }

@@ -102,12 +102,12 @@ func TestNameIsHeldByOneBoot(t *testing.T) {
 	if first.engine.lease.confirmed != confirmed {
 		t.Error("a refused heartbeat renewed the lease")
 	}
-	first.link.takeBack(ctx)
+	first.link.takeBack(ctx, true)
 	if got := bucket.holder(t); got != second.boot {
 		t.Errorf("after the older boot's goodbye, the name belongs to %q, want %q", got, second.boot)
 	}
 	must(t, second.link.sendBeat(ctx))
-	second.link.takeBack(ctx)
+	second.link.takeBack(ctx, true)
 	if got := bucket.holder(t); got != "" {
 		t.Errorf("after its own goodbye, the name still belongs to %q", got)
 	}

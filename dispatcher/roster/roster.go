@@ -53,6 +53,7 @@ type Roster struct {
 	mu         sync.Mutex // guards the fields below
 	instances  map[key]*instance
 	voices     map[key]*voices
+	farewells  []farewell
 	strays     map[key]uint64 // keys of instances that hold a misdirected acknowledgement, with its sequence
 	population population
 	most       map[string]int // max_instances of groups that are known
@@ -171,6 +172,7 @@ func (r *Roster) watch(ctx context.Context) error {
 			case e.Operation() == jetstream.KeyValuePut:
 				r.beat(e.Key(), e.Value(), e.Revision())
 			default:
+				r.farewell(e)
 				r.gone(e.Key(), e.Revision())
 			}
 		}

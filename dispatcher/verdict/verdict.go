@@ -56,6 +56,7 @@ type Judge struct {
 	silent  *peer.Lanes                    // of askSilent
 	running *peer.Lanes                    // of askRunning
 	deaths  *peer.Lanes                    // of judgeDeaths
+	left    *peer.Lanes                    // of routeLeft
 	missing map[engine.BoundBoot]time.Time // since when boots with runs are not live in the roster; only judgeDeaths uses it
 	patient time.Duration                  // the part of LostAfter beyond minLostAfter
 }
@@ -63,7 +64,7 @@ type Judge struct {
 // New returns a judge.
 func New(cfg Config) *Judge {
 	return &Judge{
-		Config: cfg, bound: newBound(), silent: peer.NewLanes(), running: peer.NewLanes(), deaths: peer.NewLanes(),
+		Config: cfg, bound: newBound(), silent: peer.NewLanes(), running: peer.NewLanes(), deaths: peer.NewLanes(), left: peer.NewLanes(),
 		missing: make(map[engine.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
 	}
 }
@@ -83,6 +84,7 @@ func (j *Judge) Run(ctx context.Context) {
 	}
 	lifecycle.Together(ctx,
 		every(time.Second, "cannot find offers without an answer, retrying", j.silent, j.askSilent),
+		every(250*time.Millisecond, "cannot route attempts of stopped instances again, retrying", j.left, j.routeLeft),
 		every(5*time.Second, "cannot find running attempts, retrying", j.running, j.askRunning),
 		every(time.Second, "cannot judge whether instances are dead, retrying", j.deaths, j.judgeDeaths),
 	)

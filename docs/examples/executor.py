@@ -334,7 +334,9 @@ class Executor:
         self.beat.set()
         await heartbeats
         if self.seq and not self.taken:  # the last message, because Belfry then assumes that all attempts here have ended
-            await self.publish(KEY, b"", 2, {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(self.seq)})
+            settled = all(run.settled for run in self.runs.values() if run.task)
+            bye = encode({"v": 1, "settled_boot": BOOT}) if settled else b""  # attempts that never arrived here go elsewhere at once
+            await self.publish(KEY, bye, 2, {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(self.seq)})
         link.cancel(), report.cancel()
         if self.nc:
             await self.nc.close()

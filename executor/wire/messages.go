@@ -243,6 +243,16 @@ const (
 // MaxHeartbeat is the maximum size of an encoded heartbeat. Dispatchers remove larger ones.
 const MaxHeartbeat = 16 << 10
 
+// Goodbye is the body of the message that deletes an instance's key in BucketInstances at an orderly stop. The body is optional:
+// older executors send none, and older dispatchers do not read it.
+type Goodbye struct {
+	V int `json:"v"`
+	// SettledBoot is the boot that says goodbye, if no attempt can start in it any more and all attempts that it accepted
+	// are settled. It is empty otherwise. It is not named boot_id, because older dispatchers would read the message as a
+	// heartbeat of that boot.
+	SettledBoot string `json:"settled_boot,omitempty"`
+}
+
 // MaxBootID is the maximum length of a boot id, in bytes.
 const MaxBootID = 64
 
@@ -362,6 +372,7 @@ func (m *Answer) version() int       { return m.V }
 func (m *Results) version() int      { return m.V }
 func (m *Logs) version() int         { return m.V }
 func (m *Heartbeat) version() int    { return m.V }
+func (m *Goodbye) version() int      { return m.V }
 func (m *Control) version() int      { return m.V }
 func (m *ControlReply) version() int { return m.V }
 func (m *RunChanges) version() int   { return m.V }

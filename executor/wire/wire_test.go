@@ -41,6 +41,7 @@ var messages = map[string]any{
 	"results":        &Results{V: 1, Load: load, Results: []Result{result, {Instance: "i1", BootID: "b1", RunID: "x", Attempt: 1, Outcome: Succeeded}}},
 	"logs":           &Logs{V: 1, Instance: "i1", RunID: result.RunID, Attempt: 2, Lines: []LogLine{{N: 1, At: at, Level: "info", Text: "t"}}},
 	"heartbeat":      &Heartbeat{V: 1, Instance: "i1", Group: "g", BootID: "b1", Beat: 12, Handlers: []string{"echo"}, Languages: []string{"sh"}, Capacity: 256, Running: 3, Seq: 42, Labels: map[string]string{"k": "v"}, Version: "1.0", Host: "h", StartedAt: at, Draining: true, Unfit: &Unfit{Reason: UnfitOutOfFiles, Message: "60 of 64 file descriptors are open"}},
+	"goodbye":        &Goodbye{V: 1, SettledBoot: "b1"},
 	"control":        &Control{V: 1, Op: OpKill, Runs: []Ref{{RunID: result.RunID, Attempt: 2, BootID: "b1"}}, SHA256: "ab", Reason: "killed"},
 	"control_ping":   &Control{V: 1, Op: OpPing},
 	"control_script": &Control{V: 1, Op: OpScript, SHA256: "ab", Code: []byte("true")},

@@ -50,6 +50,8 @@ func plans() []plan {
 		{name: "term", bare: true, duties: termDuties()},
 		{name: "drained", bare: true, duties: drainedDuties()},
 		{name: "settled", bare: true, duties: settledDuties()},
+		{name: "goodbye", bare: true, duties: goodbyeDuties()},
+		{name: "unsettled", bare: true, duties: unsettledDuties()},
 		{name: "repeat", capacity: 32, duties: repeatDuties()},
 		{name: "start", capacity: 32, duties: startDuties()},
 		{name: "offers", capacity: 32, duties: offerDuties()},

@@ -134,7 +134,12 @@ func (m *mini) idle() bool {
 }
 
 func (m *mini) goodbye() {
-	m.publish(&nats.Msg{Subject: wire.InstanceSubject(wire.InstanceKey(m.group, m.name)), Header: nats.Header{"KV-Operation": {"DEL"}}})
+	boot := m.boot
+	if m.fault == "goodbye of another boot" {
+		boot = "another-boot"
+	}
+	m.publish(&nats.Msg{Subject: wire.InstanceSubject(wire.InstanceKey(m.group, m.name)), Header: nats.Header{"KV-Operation": {"DEL"}},
+		Data: wire.Encode(wire.Goodbye{V: wire.Version, SettledBoot: boot})})
 }
 
 func (m *mini) publish(msg *nats.Msg) {

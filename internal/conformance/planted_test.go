@@ -50,6 +50,8 @@ var planted = []struct {
 	{fault: "goodbye first", duty: "sigterm"},
 	{fault: "goodbye unsettled", duty: "goodbye_settled"},
 	{fault: "stays silent", duty: "goodbye_settled", long: true},
+	{fault: "goodbye of another boot", duty: "goodbye_boot"},
+	{fault: "goodbye unsettled", duty: "goodbye_unsettled"},
 }
 
 // atOnce is how many planted faults are tested concurrently. The tests wait most of the time.

@@ -40,6 +40,7 @@ type seenBeat struct {
 
 type seenGoodbye struct {
 	instance string
+	body     []byte
 	at       time.Time
 }
 
@@ -77,7 +78,7 @@ func (r *record) heartbeat(msg *nats.Msg, at time.Time) (instance string, first 
 	defer r.mu.Unlock()
 	key := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
 	if msg.Header.Get("KV-Operation") == "DEL" {
-		r.goodbyes = append(r.goodbyes, seenGoodbye{key, at})
+		r.goodbyes = append(r.goodbyes, seenGoodbye{key, msg.Data, at})
 		return key, false
 	}
 	var h wire.Heartbeat

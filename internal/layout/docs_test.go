@@ -57,6 +57,7 @@ var wireMessages = map[string]func() any{
 	"Heartbeat":    func() any { return new(wire.Heartbeat) },
 	"Offers":       func() any { return new(wire.Offers) },
 	"Answer":       func() any { return new(wire.Answer) },
+	"Goodbye":      func() any { return new(wire.Goodbye) },
 	"Results":      func() any { return new(wire.Results) },
 	"Logs":         func() any { return new(wire.Logs) },
 	"Control":      func() any { return new(wire.Control) },
@@ -68,6 +69,7 @@ var wireMessages = map[string]func() any{
 // wireVariants lists the variants of messages that docs/wire.md shows. OpSettled has no reply.
 var wireVariants = map[string][]string{
 	"Heartbeat":    {"", "unfit"},
+	"Goodbye":      {"body"},
 	"Offers":       {"", "script"},
 	"Answer":       {"", "scripts"},
 	"Control":      {wire.OpPing, wire.OpStatus, wire.OpKill, wire.OpDrain, wire.OpSettled, wire.OpScript},

@@ -77,6 +77,22 @@ func succeed() map[string]executor.HandlerFunc {
 	return map[string]executor.HandlerFunc{"h": func(context.Context, executor.Run) error { return nil }}
 }
 
+// goodbye returns the body of the message that deleted the instance's key, or the zero value if it has none.
+func (w *world) goodbye() (bye wire.Goodbye) {
+	w.t.Helper()
+	s, err := w.js.Stream(w.t.Context(), "KV_"+wire.BucketInstances)
+	must(w.t, err)
+	last, err := s.GetLastMsgForSubject(w.t.Context(), wire.InstanceSubject(wire.InstanceKey("g", "i1")))
+	must(w.t, err)
+	if last.Header.Get("KV-Operation") != "DEL" {
+		w.t.Fatalf("the key holds %s", last.Data)
+	}
+	if len(last.Data) > 0 {
+		must(w.t, wire.Decode(last.Data, &bye))
+	}
+	return bye
+}
+
 // TestStopWaitsForSettled stops an executor whose results are acknowledged by the stream and not settled. It repeats them and
 // keeps its heartbeat until they are settled, and only then says goodbye.
 func TestStopWaitsForSettled(t *testing.T) {
@@ -102,6 +118,9 @@ func TestStopWaitsForSettled(t *testing.T) {
 	if _, err := i.heartbeat(); err == nil {
 		t.Error("the executor ended without a goodbye")
 	}
+	if bye := w.goodbye(); bye.SettledBoot != i.boot {
+		t.Errorf("the goodbye is %s, want boot %s", asJSON(bye), i.boot)
+	}
 	if n := i.e.Status().Unsettled; n != 0 {
 		t.Errorf("%d results are left", n)
 	}
@@ -120,6 +139,9 @@ func TestStopIsBounded(t *testing.T) {
 	must(t, i.end())
 	if _, err := i.heartbeat(); err == nil {
 		t.Error("the executor ended without a goodbye")
+	}
+	if bye := w.goodbye(); bye != (wire.Goodbye{}) {
+		t.Errorf("the goodbye says %s, although a result is not settled", asJSON(bye))
 	}
 	if text := log.text(); !strings.Contains(text, "not all results are settled, they stay in the spool") || !strings.Contains(text, "results=1") {
 		t.Errorf("the log is\n%s", text)
