@@ -68,7 +68,7 @@ type Keeping struct {
 
 // Alerts holds the settings for delivering alerts. They are the same for every role that has them.
 type Alerts struct {
-	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"URL at which users reach the console, for links in alerts. Without it, alerts have no links." group:"alerts"`
+	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"URL at which users reach the console, for links in alerts. With https, cookies are Secure. Without it, alerts have no links, except those of standalone, which uses its own address." group:"alerts"`
 	AlertDenyPrivate bool   `name:"alert-deny-private" env:"BELFRY_ALERT_DENY_PRIVATE" help:"Refuse to deliver alerts to this machine and to private networks, and do not use a proxy." group:"alerts"`
 	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that encrypts the secrets of alert channels in Postgres: 32 random characters or more. Without it, they are not encrypted. Prefer the environment variable to the flag." group:"alerts"`
 }

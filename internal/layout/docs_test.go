@@ -325,26 +325,6 @@ func brokenLinks(tree fs.FS, page, text string) []string {
 	return broken
 }
 
-var envTag = regexp.MustCompile(`env:"(BELFRY_\w+)"`)
-
-// TestSettingsPage checks that docs/operations.md describes every environment variable of the roles.
-func TestSettingsPage(t *testing.T) {
-	source, err := os.ReadFile(filepath.Join(root, "internal/config/config.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := envTag.FindAllStringSubmatch(string(source), -1)
-	if len(found) < 20 {
-		t.Fatalf("only %d settings were found", len(found))
-	}
-	page := pages(t)["docs/operations.md"]
-	for _, m := range found {
-		if !strings.Contains(page, "`"+m[1]+"`") {
-			t.Errorf("docs/operations.md does not describe %s", m[1])
-		}
-	}
-}
-
 // TestMetricsPage checks that docs/operations.md describes every metric of the roles.
 func TestMetricsPage(t *testing.T) {
 	page := pages(t)["docs/operations.md"]
