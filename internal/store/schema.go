@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 
 	"github.com/pressly/goose/v3"
 
@@ -58,6 +59,28 @@ func newProvider(ctx context.Context, db *sql.DB) (*goose.Provider, error) {
 		return nil, fmt.Errorf("read the migrations: %w", err)
 	}
 	return provider, nil
+}
+
+// migrateTries bounds how often a migrator is tried.
+const migrateTries = 30
+
+// withoutDeadlock runs a migrator, and runs it again after a deadlock. A migration takes exclusive locks on several tables, and running
+// processes may use these tables in another order. Postgres then aborts one of the two transactions. Each migration is one transaction,
+// so it has either happened or left nothing, and the migrator continues with the first one that is missing.
+func withoutDeadlock(ctx context.Context, migrate func() error) error {
+	for tries := 1; ; tries++ {
+		err := migrate()
+		if err == nil || tries == migrateTries || !pgerr.Deadlocked(err) {
+			return err
+		}
+		pause := time.NewTimer(200 * time.Millisecond) // longer than most transactions
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
 }
 
 func readSchema(ctx context.Context, db *sql.DB, provider *goose.Provider) (s Schema, err error) {

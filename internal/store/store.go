@@ -262,10 +262,10 @@ func Migrate(ctx context.Context, url string) error {
 	if _, err := conn.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+migrations.RiverSchema); err != nil {
 		return fmt.Errorf("create schema %s: %w", migrations.RiverSchema, pgerr.Translate(err))
 	}
-	if _, err := provider.Up(ctx); err != nil {
+	if err := withoutDeadlock(ctx, func() error { _, err := provider.Up(ctx); return err }); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if err := migrateRiver(ctx, url); err != nil {
+	if err := withoutDeadlock(ctx, func() error { return migrateRiver(ctx, url) }); err != nil {
 		return err
 	}
 	// History needs the partitions of today and of the adjacent days before the first run ends.

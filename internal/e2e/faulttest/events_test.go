@@ -18,7 +18,6 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
@@ -45,10 +44,7 @@ func (l *load) sendEvents() *eventLoad {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler, s.Schedule = group, "event", "work", domain.Schedule{Kind: domain.ScheduleNone}
 		s.Block, s.Retries = domain.BlockParallel, 1
-		made, err := l.create(s, rig.Patience)
-		if err != nil {
-			l.w.t.Fatal(err)
-		}
+		made := l.mustCreate(s)
 		l.mu.Lock()
 		made.edited, made.bound = false, true
 		l.mu.Unlock()

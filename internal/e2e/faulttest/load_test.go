@@ -296,13 +296,24 @@ func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (ma
 		s.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
 		s.Param = work{MS: 2, MSMax: 30}.String()
 		edit(i, &s)
-		j, err := l.create(s, rig.Patience) // there are no faults yet, but the machine may be busy
-		if err != nil {
-			l.w.t.Fatal(err)
-		}
-		made = append(made, j)
+		made = append(made, l.mustCreate(s))
 	}
 	return made
+}
+
+// mustCreate creates a job before the faults. On a busy machine, an attempt may take too long.
+func (l *load) mustCreate(s domain.JobSpec) *testJob {
+	l.w.t.Helper()
+	for name, tries := s.Name, 1; ; tries++ {
+		j, err := l.create(s, rig.Patience)
+		if err == nil {
+			return j
+		}
+		if domain.CodeOf(err) != domain.Unavailable || tries == 20 {
+			l.w.t.Fatal(err)
+		}
+		s.Name = fmt.Sprintf("%s-again-%d", name, tries) // the job may exist; it is disabled at the end like those of others
+	}
 }
 
 // family creates parents, single runs and broadcasts, and their children.

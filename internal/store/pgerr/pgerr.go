@@ -63,6 +63,12 @@ func Translate(err error) error { return translate(err, false) }
 // TranslateDelete is Translate for a DELETE statement: if a foreign key forbids it, the code is Conflict.
 func TranslateDelete(err error) error { return translate(err, true) }
 
+// Deadlocked reports whether Postgres aborted the transaction because of a deadlock. The caller may repeat it.
+func Deadlocked(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && pe.Code == deadlock
+}
+
 func translate(err error, deleting bool) error {
 	if err == nil {
 		return nil
