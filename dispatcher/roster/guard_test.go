@@ -147,7 +147,7 @@ func TestGuardRemovesAcknowledgements(t *testing.T) {
 	for n := range 3 {
 		direct("g.a")
 		// The instance's next heartbeat has the condition that its key does not exist.
-		b.within(natsinfra.InstanceTTL/2, "a heartbeat is stored", func() bool {
+		b.within(patience, "a heartbeat is stored", func() bool {
 			if removals(t, registry, "g", "misdirected") <= float64(n) {
 				return false
 			}

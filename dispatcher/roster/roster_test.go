@@ -99,7 +99,7 @@ func (b *bench) ensure() {
 // eventually polls until the condition is true.
 func (b *bench) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	b.within(10*time.Second, what, ok)
+	b.within(patience, what, ok)
 }
 
 func (b *bench) within(bound time.Duration, what string, ok func() bool) {
@@ -400,7 +400,7 @@ func TestTimeout(t *testing.T) {
 	b.beat(beat("alive", "1"))
 	b.eventually("both join", func() bool { return b.room("silent") == 4 && b.room("alive") == 4 })
 	next := time.Now().Add(wire.HeartbeatEvery)
-	b.within(wire.LeaseTTL+5*time.Second, "the silent one is gone", func() bool {
+	b.within(patience, "the silent one is gone", func() bool {
 		if time.Now().After(next) {
 			next = time.Now().Add(wire.HeartbeatEvery)
 			b.beat(beat("alive", "1"))
