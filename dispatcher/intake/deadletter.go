@@ -13,10 +13,11 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// DeadLetters moves messages that cannot be processed to the dead-letter stream. Create one with NewDeadLetters. It is safe for
+// DeadLetters moves messages that cannot be processed to the dead-letter streams: events to one of their own, so that messages of
+// executors do not displace them. Create one with NewDeadLetters. It is safe for
 // concurrent use.
 //
-// The stream keeps 1,000 dead letters of each kind and group, and deletes the oldest ones first. For an event, the event's name
+// The streams keep 1,000 dead letters of each kind and group, and delete the oldest ones first. For an event, the event's name
 // takes the place of the group. For each kind and group, this process stores at most 10 a second, after a burst of 100. It counts
 // and drops further messages. It also counts and drops acknowledgements: see IsAcknowledgement. Otherwise one group could replace
 // the dead letters of another.
@@ -43,10 +44,10 @@ func NewDeadLetters(js jetstream.JetStream, now func() time.Time, log *slog.Logg
 	d := &DeadLetters{
 		js: js, now: now, log: log, limits: newLimits(lettersPerSecond, lettersBurst), warnings: newLimits(warningsPerSecond, warningsBurst),
 		stored: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_dead_letters_total", Help: "Messages that could not be processed, by kind. Most are in the dead-letter stream.",
+			Name: "belfry_dead_letters_total", Help: "Messages that could not be processed, by kind. Most are in the dead-letter streams.",
 		}, []string{"kind"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_dead_letters_dropped_total", Help: "Messages that could not be processed and are not in the dead-letter stream, because there were too many of the same kind and group, or because they were misdirected acknowledgements.",
+			Name: "belfry_dead_letters_dropped_total", Help: "Messages that could not be processed and are not in the dead-letter streams, because there were too many of the same kind and group, or because they were misdirected acknowledgements.",
 		}, []string{"kind", "group"}),
 	}
 	if registry != nil {
@@ -116,7 +117,7 @@ func (d *DeadLetters) setAside(ctx context.Context, kind string, letter wire.Dea
 		letter.Headers = nil
 	}
 	letter.V, letter.At, letter.Error = wire.Version, wire.Time{Time: d.now()}, why
-	stored, err := d.js.Publish(ctx, wire.DeadSubject(kind, name), wire.Encode(letter), options...)
+	stored, err := d.js.Publish(ctx, subjectOf(kind, name), wire.Encode(letter), options...)
 	if err != nil || stored.Duplicate {
 		return err
 	}
@@ -131,6 +132,14 @@ func (d *DeadLetters) warn(ctx context.Context, failure, kind, subject, why stri
 	if allowed, skipped := d.warnings.allow(failure + " " + kind + " " + group); allowed {
 		d.log.WarnContext(ctx, failure, "kind", kind, "group", group, "subject", subject, "err", why, "count", skipped+1)
 	}
+}
+
+// subjectOf returns the subject of a dead letter. The name is a group, or the name of an event.
+func subjectOf(kind, name string) string {
+	if kind == "event" {
+		return wire.DeadEventSubject(name)
+	}
+	return wire.DeadSubject(kind, name)
 }
 
 // groupOf returns the group for metrics and logs. It returns none for events, because a sender can use any number of event names.

@@ -438,7 +438,7 @@ func TestDeadLetterSize(t *testing.T) {
 		{"log", "belfry.v1.log.g", "belfry.v1.dead.log.g", letterData},
 		{"heartbeat", "$KV.belfry_instances.g.i-1", "belfry.v1.dead.heartbeat.g", letterData},
 		{"heartbeat", "$KV.belfry_instances.odd", "belfry.v1.dead.heartbeat.odd", letterData},
-		{"event", "belfry.v1.event.orders.created", "belfry.v1.dead.event.orders.created", len(large)},
+		{"event", "belfry.v1.event.orders.created", "belfry.v1.dead_event.orders.created", len(large)},
 	} {
 		d.DeadLetter(t.Context(), c.kind, c.subject, large, errors.New("why"))
 		l, on := js.letters[len(js.letters)-1], js.subjects[len(js.subjects)-1]

@@ -12,12 +12,13 @@ const Prefix = "belfry.v1."
 
 // The streams and the bucket.
 const (
-	StreamResults   = "BELFRY_RESULTS"
-	StreamLogs      = "BELFRY_LOGS"
-	StreamEvents    = "BELFRY_EVENTS"
-	StreamDead      = "BELFRY_DEAD"
-	StreamOverflow  = "BELFRY_OVERFLOW"
-	BucketInstances = "belfry_instances"
+	StreamResults    = "BELFRY_RESULTS"
+	StreamLogs       = "BELFRY_LOGS"
+	StreamEvents     = "BELFRY_EVENTS"
+	StreamDead       = "BELFRY_DEAD"
+	StreamDeadEvents = "BELFRY_DEAD_EVENTS"
+	StreamOverflow   = "BELFRY_OVERFLOW"
+	BucketInstances  = "belfry_instances"
 )
 
 // HeaderMessageID identifies a message where Nats-Msg-Id cannot be used. With Nats-Msg-Id, JetStream would drop the
@@ -50,14 +51,21 @@ func EventSubject(name string) string { return Prefix + "event." + name }
 // it.
 func OverflowSubject(group string) string { return Prefix + "overflow.result." + group }
 
-// DeadSubject returns the subject of messages that could not be processed. kind is result, log, event or heartbeat. name is the
-// group, or the name of the event. Without a name, it is the subject that older releases use.
+// FirstDeadEvent is the first sequence in StreamDeadEvents. It is higher than any sequence in StreamDead, so that a dead
+// letter's sequence alone identifies it.
+const FirstDeadEvent = 1 << 40
+
+// DeadSubject returns the subject of messages that could not be processed, in StreamDead. kind is result, log or heartbeat, and name
+// is the group. Without a name, it is the subject that older releases use. They also used StreamDead for events.
 func DeadSubject(kind, name string) string {
 	if name == "" {
 		return Prefix + "dead." + kind
 	}
 	return Prefix + "dead." + kind + "." + name
 }
+
+// DeadEventSubject returns the subject of events that could not be processed, in StreamDeadEvents.
+func DeadEventSubject(name string) string { return Prefix + "dead_event." + name }
 
 // InstanceKey returns an instance's key in BucketInstances.
 func InstanceKey(group, instance string) string { return group + "." + instance }

@@ -136,7 +136,7 @@ func (c *eventGetCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 
 type deadLetterCmd struct {
 	connection
-	List   deadLetterListCmd   `cmd:"" help:"List dead letters, oldest first."`
+	List   deadLetterListCmd   `cmd:"" help:"List dead letters: events last, otherwise oldest first."`
 	Get    deadLetterGetCmd    `cmd:"" help:"Show one dead letter."`
 	Replay deadLetterReplayCmd `cmd:"" help:"Publish dead letters again."`
 	Delete deadLetterDeleteCmd `cmd:"" help:"Delete dead letters permanently."`

@@ -1,5 +1,6 @@
 // Package deadletter lists the messages that could not be processed, and replays them after their cause was fixed. The messages
-// are kept in a stream, so NATS is required; Postgres holds none of them.
+// are kept in two streams, so NATS is required; Postgres holds none of them. Events have a stream of their own, with higher
+// sequences. Those of older releases are in the other stream.
 package deadletter
 
 import (
@@ -46,12 +47,28 @@ const callMax = 5 * time.Second
 // only those of the kind, and if group is not empty, only those of the group. For events, the group is the event's name. The
 // letters' data is left out.
 func (b *Box) DeadLetters(ctx context.Context, kind, group string, after uint64, limit int) ([]domain.DeadLetter, error) {
-	s, err := b.stream(ctx)
-	if err != nil {
-		return nil, err
+	letters := []domain.DeadLetter{}
+	for _, part := range []struct {
+		seq      uint64 // one of the stream
+		subjects []string
+	}{{0, subjectsOf(kind, group)}, {wire.FirstDeadEvent, eventSubjectsOf(kind, group)}} {
+		if len(part.subjects) == 0 || len(letters) == limit || part.seq == 0 && after >= wire.FirstDeadEvent {
+			continue
+		}
+		s, err := b.stream(ctx, part.seq)
+		if err != nil {
+			return nil, err
+		}
+		if letters, err = list(ctx, s, part.subjects, max(after, max(part.seq, 1)-1), limit, letters); err != nil {
+			return nil, err
+		}
 	}
-	var next []*jetstream.RawStreamMsg // the next letter on each subject, nil if there is none
-	subjects := subjectsOf(kind, group)
+	return letters, nil
+}
+
+// list appends the letters of one stream on some subjects, up to the limit.
+func list(ctx context.Context, s jetstream.Stream, subjects []string, after uint64, limit int, letters []domain.DeadLetter) ([]domain.DeadLetter, error) {
+	next := make([]*jetstream.RawStreamMsg, len(subjects)) // the next letter on each subject, nil if there is none
 	advance := func(i int, after uint64) error {
 		m, err := get(ctx, s, after+1, jetstream.WithGetMsgSubject(subjects[i]))
 		if err != nil && domain.CodeOf(err) == domain.NotFound {
@@ -60,13 +77,11 @@ func (b *Box) DeadLetters(ctx context.Context, kind, group string, after uint64,
 		next[i] = m
 		return err
 	}
-	next = make([]*jetstream.RawStreamMsg, len(subjects))
 	for i := range subjects {
 		if err := advance(i, after); err != nil {
 			return nil, err
 		}
 	}
-	letters := []domain.DeadLetter{}
 	for len(letters) < limit {
 		first := -1
 		for i, m := range next {
@@ -90,7 +105,7 @@ func (b *Box) DeadLetters(ctx context.Context, kind, group string, after uint64,
 	return letters, nil
 }
 
-// subjectsOf returns the subjects of letters. Older releases used one subject for all letters of a kind.
+// subjectsOf returns the subjects of letters in StreamDead. Older releases used one subject for all letters of a kind.
 func subjectsOf(kind, group string) []string {
 	switch {
 	case kind == "" && group == "":
@@ -103,9 +118,20 @@ func subjectsOf(kind, group string) []string {
 	return []string{wire.DeadSubject(kind, group)}
 }
 
+// eventSubjectsOf returns the subjects of letters in StreamDeadEvents.
+func eventSubjectsOf(kind, group string) []string {
+	switch {
+	case kind != "" && kind != "event":
+		return nil
+	case group == "":
+		return []string{wire.DeadEventSubject(">")}
+	}
+	return []string{wire.DeadEventSubject(group)}
+}
+
 // DeadLetter returns one letter.
 func (b *Box) DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
-	s, err := b.stream(ctx)
+	s, err := b.stream(ctx, seq)
 	if err != nil {
 		return domain.DeadLetter{}, err
 	}
@@ -120,7 +146,7 @@ func (b *Box) DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, er
 // Replay publishes a letter's message again to its original subject, and deletes the letter. The message takes effect
 // once, even if the letter is replayed twice: results and logs are identified by their attempt, events by their keys.
 func (b *Box) Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
-	s, err := b.stream(ctx)
+	s, err := b.stream(ctx, seq)
 	if err != nil {
 		return domain.DeadLetter{}, err
 	}
@@ -160,7 +186,7 @@ func (b *Box) Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error)
 
 // Delete deletes a letter and returns it.
 func (b *Box) Delete(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
-	s, err := b.stream(ctx)
+	s, err := b.stream(ctx, seq)
 	if err != nil {
 		return domain.DeadLetter{}, err
 	}
@@ -172,10 +198,15 @@ func (b *Box) Delete(ctx context.Context, seq uint64) (domain.DeadLetter, error)
 	return l, remove(ctx, s, seq)
 }
 
-func (b *Box) stream(ctx context.Context) (jetstream.Stream, error) {
+// stream returns the stream that holds the letter with a sequence.
+func (b *Box) stream(ctx context.Context, seq uint64) (jetstream.Stream, error) {
+	name := wire.StreamDead
+	if seq >= wire.FirstDeadEvent {
+		name = wire.StreamDeadEvents
+	}
 	ctx, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
-	s, err := b.js.Stream(ctx, wire.StreamDead)
+	s, err := b.js.Stream(ctx, name)
 	return s, away(err)
 }
 
@@ -216,6 +247,9 @@ func replayable(subject string) bool {
 // read decodes a letter. Any other message is returned as it is, and is not readable.
 func read(m *jetstream.RawStreamMsg) (l domain.DeadLetter, readable bool) {
 	kind, group, _ := strings.Cut(strings.TrimPrefix(m.Subject, wire.DeadSubject("", "")), ".")
+	if name, ok := strings.CutPrefix(m.Subject, wire.DeadEventSubject("")); ok {
+		kind, group = "event", name
+	}
 	l = domain.DeadLetter{Seq: m.Sequence, Kind: kind, Group: group, At: domain.At(m.Time)}
 	var w wire.DeadLetter
 	if err := json.Unmarshal(m.Data, &w); err != nil || w.V != wire.Version {

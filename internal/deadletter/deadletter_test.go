@@ -74,6 +74,16 @@ func TestBox(t *testing.T) {
 	letter("result", "belfry.v1.result.g", "1", nil)
 	of = "orders.created"
 	letter("event", "belfry.v1.event.orders.created", "1", nil)
+	own := func(name string) {
+		t.Helper()
+		l := wire.DeadLetter{V: wire.Version, At: wire.Time{Time: at}, Subject: wire.EventSubject(name), Error: "why", Data: []byte("1")}
+		if _, err := js.Publish(ctx, wire.DeadEventSubject(name), wire.Encode(l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own("orders.created")
+	own("paid")
+	const e1, e2 = wire.FirstDeadEvent, wire.FirstDeadEvent + 1
 	of = ""
 	letter("event", "belfry.v1.event.d", "1", func(l *wire.DeadLetter) { l.V = 99 })
 	for _, tt := range []struct {
@@ -82,10 +92,11 @@ func TestBox(t *testing.T) {
 		limit       int
 		want        []uint64
 	}{
-		{"", "", 0, 20, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}, {"", "", 2, 2, []uint64{3, 4}}, {"", "", 11, 10, nil},
-		{"result", "", 0, 10, []uint64{2, 9}}, {"event", "", 1, 10, []uint64{3, 4, 5, 7, 8, 10, 11}}, {"event", "", 1, 6, []uint64{3, 4, 5, 7, 8, 10}},
+		{"", "", 0, 20, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, e1, e2}}, {"", "", 2, 2, []uint64{3, 4}}, {"", "", 11, 10, []uint64{e1, e2}},
+		{"", "", 10, 2, []uint64{11, e1}}, {"", "", e1, 10, []uint64{e2}}, {"", "", e2, 10, nil}, {"event", "paid", 0, 10, []uint64{e2}}, {"", "paid", 0, 10, []uint64{e2}},
+		{"result", "", 0, 10, []uint64{2, 9}}, {"event", "", 1, 10, []uint64{3, 4, 5, 7, 8, 10, 11, e1, e2}}, {"event", "", 1, 6, []uint64{3, 4, 5, 7, 8, 10}},
 		{"result", "g", 0, 10, []uint64{9}}, {"result", "h", 0, 10, nil}, {"", "g", 0, 10, []uint64{9}},
-		{"event", "orders.created", 0, 10, []uint64{10}}, {"event", "orders.created", 10, 10, nil},
+		{"event", "orders.created", 0, 10, []uint64{10, e1}}, {"event", "orders.created", 10, 10, []uint64{e1}},
 	} {
 		letters, err := box.DeadLetters(ctx, tt.kind, tt.group, tt.after, tt.limit)
 		var got []uint64
@@ -106,6 +117,9 @@ func TestBox(t *testing.T) {
 	if l, err := box.DeadLetter(ctx, 10); err != nil || l.Kind != "event" || l.Group != "orders.created" {
 		t.Errorf("got %+v, %v", l, err)
 	}
+	if l, err := box.DeadLetter(ctx, e2); err != nil || l.Kind != "event" || l.Group != "paid" || l.Seq != e2 {
+		t.Errorf("got %+v, %v", l, err)
+	}
 	if l, err := box.DeadLetter(ctx, 2); err != nil || l.Data != "" || string(l.DataBase64) != "\xff" {
 		t.Errorf("got %+v, %v", l, err)
 	}
@@ -114,7 +128,7 @@ func TestBox(t *testing.T) {
 			t.Errorf("replay of letter %d: %v", seq, err)
 		}
 	}
-	for _, seq := range []uint64{1, 7, 8, 2, 10} {
+	for _, seq := range []uint64{1, 7, 8, 2, 10, e1} {
 		if _, err := box.Replay(ctx, seq); err != nil {
 			t.Errorf("replay of letter %d: %v", seq, err)
 		}
@@ -136,10 +150,12 @@ func TestBox(t *testing.T) {
 	if third, err := events.GetMsg(ctx, 3); err != nil || third.Header.Get(wire.HeaderMessageID) != "its place" {
 		t.Errorf("an event that says what it is known by: %+v, %v", third, err)
 	}
-	if _, err := box.Delete(ctx, 3); err != nil {
-		t.Error(err)
+	for _, seq := range []uint64{3, e2} {
+		if _, err := box.Delete(ctx, seq); err != nil {
+			t.Error(err)
+		}
 	}
-	for _, seq := range []uint64{3, 99} {
+	for _, seq := range []uint64{3, 99, e1, e2, e2 + 1} {
 		if _, err := box.Delete(ctx, seq); domain.CodeOf(err) != domain.NotFound {
 			t.Errorf("delete of letter %d: %v", seq, err)
 		}

@@ -18,18 +18,20 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // Names of the streams and the bucket.
 const (
-	Results   = "BELFRY_RESULTS"
-	Logs      = "BELFRY_LOGS"
-	Events    = "BELFRY_EVENTS"
-	Dead      = "BELFRY_DEAD"
-	Overflow  = "BELFRY_OVERFLOW"
-	Probe     = "BELFRY_PROBE"
-	Instances = "belfry_instances" // bucket; its stream is KV_belfry_instances
+	Results    = "BELFRY_RESULTS"
+	Logs       = "BELFRY_LOGS"
+	Events     = "BELFRY_EVENTS"
+	Dead       = "BELFRY_DEAD"
+	DeadEvents = "BELFRY_DEAD_EVENTS"
+	Overflow   = "BELFRY_OVERFLOW"
+	Probe      = "BELFRY_PROBE"
+	Instances  = "belfry_instances" // bucket; its stream is KV_belfry_instances
 )
 
 // InstanceTTL is how long a heartbeat stays in the bucket. Watchers get no marker when a key expires: markers need
@@ -64,7 +66,7 @@ const (
 )
 
 // StorageBytes is the sum of all streams' bounds. A server with less JetStream storage refuses to create the streams.
-const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 256*mib + probeBytes + bucketBytes
+const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 128*mib + 256*mib + probeBytes + bucketBytes
 
 // Ensure creates missing streams and updates those that differ. Any number of processes may call it at once. Replicas
 // is 1 or, in a cluster, 3. A stream with more replicas keeps them; otherwise one role that is started without its
@@ -137,21 +139,10 @@ func streams(replicas int) []jetstream.StreamConfig {
 			DenyDelete: false, // a work queue deletes acknowledged messages
 			Replicas:   replicas,
 		},
-		{
-			Name:        Dead,
-			Description: "Messages that could not be processed, with the error.",
-			Subjects:    []string{"belfry.v1.dead.>"},
-			Retention:   jetstream.LimitsPolicy,
-			Storage:     jetstream.FileStorage,
-			Discard:     jetstream.DiscardOld,
-			MaxAge:      14 * 24 * time.Hour,
-			MaxBytes:    256 * mib,
-			MaxMsgSize:  maxMessageBytes,
-			// The subject of a dead letter names its kind and group.
-			MaxMsgsPerSubject: maxDeadPerGroup,
-			Duplicates:        2 * time.Minute,
-			Replicas:          replicas,
-		},
+		// The subject of a dead letter names its kind and group.
+		dead(Dead, "belfry.v1.dead.>", "Messages that could not be processed, with the error.", 256*mib, 0, replicas),
+		// Executors can fill the stream above with other messages, which must not displace events that can be replayed.
+		dead(DeadEvents, "belfry.v1.dead_event.>", "Events that could not be processed, with the error.", 128*mib, wire.FirstDeadEvent, replicas),
 		{
 			Name:                 Overflow,
 			Description:          "Results of groups that exceed their share of a dispatcher's memory, until they are settled.",
@@ -168,6 +159,24 @@ func streams(replicas int) []jetstream.StreamConfig {
 		},
 		probe(replicas),
 		instances(replicas),
+	}
+}
+
+func dead(name, subject, description string, maxBytes int64, first uint64, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              name,
+		Description:       description,
+		Subjects:          []string{subject},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardOld,
+		MaxAge:            14 * 24 * time.Hour,
+		MaxBytes:          maxBytes,
+		MaxMsgSize:        maxMessageBytes,
+		MaxMsgsPerSubject: maxDeadPerGroup,
+		FirstSeq:          first,
+		Duplicates:        2 * time.Minute,
+		Replicas:          replicas,
 	}
 }
 

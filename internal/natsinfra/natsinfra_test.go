@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
 	"github.com/belfryhq/belfry/internal/natsinfra"
@@ -51,7 +52,7 @@ func info(t *testing.T, js jetstream.JetStream, name string) *jetstream.StreamIn
 	return s.CachedInfo()
 }
 
-var names = []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.Overflow, natsinfra.Probe, "KV_" + natsinfra.Instances}
+var names = []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, natsinfra.DeadEvents, natsinfra.Overflow, natsinfra.Probe, "KV_" + natsinfra.Instances}
 
 func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 	js := newJetStream(t, natsinfra.StorageBytes)
@@ -79,7 +80,7 @@ func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 	if sum != natsinfra.StorageBytes {
 		t.Errorf("StorageBytes is %d, the streams' sum %d", int64(natsinfra.StorageBytes), sum)
 	}
-	for name, atLeast := range map[string]time.Duration{natsinfra.Events: 2 * time.Minute, natsinfra.Dead: 2 * time.Minute} {
+	for name, atLeast := range map[string]time.Duration{natsinfra.Events: 2 * time.Minute, natsinfra.Dead: 2 * time.Minute, natsinfra.DeadEvents: 2 * time.Minute} {
 		if c := info(t, js, name).Config; c.Duplicates < atLeast {
 			t.Errorf("%s: duplicates %s", name, c.Duplicates)
 		}
@@ -170,6 +171,28 @@ func TestWorkQueueRefusesWhenFull(t *testing.T) {
 	}
 	if err := js.Conn().Publish("belfry.v1.result.a", make([]byte, 1<<20)); err != nil {
 		t.Errorf("a message of the largest size: %v", err)
+	}
+}
+
+// Dead letters of executors' messages displace no event, and no dead letters of two streams have the same sequence, also after the
+// settings were updated.
+func TestDeadEventsHaveTheirOwnStream(t *testing.T) {
+	ctx := t.Context()
+	js := newJetStream(t, natsinfra.StorageBytes)
+	for range 2 {
+		if err := natsinfra.Ensure(ctx, js, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ack, err := js.Publish(ctx, wire.DeadEventSubject("orders.created"), []byte("kept"))
+	if err != nil || ack.Stream != natsinfra.DeadEvents || ack.Sequence != wire.FirstDeadEvent {
+		t.Fatalf("stored as %+v, %v", ack, err)
+	}
+	if ack, err := js.Publish(ctx, wire.DeadSubject("result", "a"), nil); err != nil || ack.Stream != natsinfra.Dead || ack.Sequence != 1 {
+		t.Errorf("stored as %+v, %v", ack, err)
+	}
+	if c := info(t, js, natsinfra.DeadEvents).Config; c.MaxBytes != 128<<20 || c.MaxMsgsPerSubject != 1000 || c.MaxAge != 14*24*time.Hour {
+		t.Errorf("settings %+v", c)
 	}
 }
 

@@ -29,7 +29,7 @@ type Store interface {
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	const tag = "Dead letters"
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be processed, oldest first", Needs: account.Admin,
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be processed, events last, otherwise oldest first", Needs: account.Admin,
 		Description: "Dead letters are kept for 14 days, at most 1,000 of each kind and group. The list leaves out their data."}, a.list)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Show a message that could not be processed", Needs: account.Admin}, a.show)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/dead-letters/{seq}/replay", Tag: tag, Summary: "Process a message again", Needs: account.Admin, Status: 202,
