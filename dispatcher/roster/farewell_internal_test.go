@@ -48,7 +48,7 @@ func TestFarewellsAreRead(t *testing.T) {
 	}
 }
 
-// A boot is looked at several times, at first soon, and not for ever.
+// A boot is looked at several times, at first soon, and then no more.
 func TestFarewellsAreLookedAtSeveralTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(nil, slog.New(slog.DiscardHandler))
