@@ -210,9 +210,11 @@ func (w *world) suffer(l *load, events *eventLoad, o options) {
 		defer progress.Stop()
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		for begin := time.Now(); time.Since(begin) < o.length || left.Load() > 0; {
-			if time.Since(begin) > rig.Left(w.t, planMost) {
-				w.t.Errorf("%d planned faults were not injected within %v", left.Load(), time.Since(begin))
+		begin := time.Now()
+		deadline := begin.Add(rig.Left(w.t, planMost))
+		for time.Since(begin) < o.length || left.Load() > 0 {
+			if time.Now().After(deadline) {
+				w.t.Errorf("%d planned faults were not injected before the test's deadline", left.Load())
 				break
 			}
 			select {

@@ -75,7 +75,7 @@ func (p *postgres) start(i int) error {
 	}
 	socket := filepath.Join(u.Query().Get("host"), ".s.PGSQL."+u.Query().Get("port"))
 	if s.socket != "" && s.socket != socket {
-		return fmt.Errorf("Postgres has moved from %s to %s", s.socket, socket)
+		return fmt.Errorf("the socket of Postgres has moved from %s to %s", s.socket, socket)
 	}
 	s.server, s.socket = server, socket
 	return nil
@@ -152,7 +152,7 @@ func (p *postgres) kill(i int) error {
 	first, _, _ := strings.Cut(string(content), "\n")
 	pid, noNumber := strconv.Atoi(first)
 	if err != nil || noNumber != nil || pid < 2 {
-		return fmt.Errorf("Postgres's pid file says %q (%v)", first, err)
+		return fmt.Errorf("the pid file of Postgres says %q (%v)", first, err)
 	}
 	if process, err := os.FindProcess(pid); err == nil {
 		_ = process.Kill()
@@ -204,7 +204,7 @@ func (p *postgres) rebuild(i int) {
 			return err
 		}
 		// cp fails if a file vanishes meanwhile, which does not matter.
-		said, copied := exec.Command("cp", "-a", from, to).CombinedOutput()
+		said, _ := exec.Command("cp", "-a", from, to).CombinedOutput()
 		var label string
 		if err := c.QueryRow(ctx, `SELECT labelfile FROM pg_backup_stop(false)`).Scan(&label); err != nil {
 			return err
@@ -223,7 +223,6 @@ func (p *postgres) rebuild(i int) {
 				return err
 			}
 		}
-		_ = copied
 		return nil
 	})
 	p.mustStart(i)
@@ -282,7 +281,7 @@ func (p *postgres) recover() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("Postgres has not recovered: %w", err)
+	return fmt.Errorf("after a full disk, Postgres accepts no writes: %w", err)
 }
 
 // readClock notes how far the database's clock is ahead of the machine's since an instant.
