@@ -123,6 +123,9 @@ var matrix = []entry{
 	// the time of a suspend, x/sys, which the NATS client needs anyway. Its tests belong to the module: see sdkTests.
 	{pkg: "executor/...", ours: []string{"executor/..."}, others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix"}},
 
+	// A separate module for users of OpenTelemetry, so that the SDK does not need it.
+	{pkg: "executor/otel", ours: []string{"executor"}, others: []string{"go.opentelemetry.io/otel"}},
+
 	// The components of a process.
 	{pkg: "internal/embedpg"},
 	{pkg: "internal/embednats", ours: []string{"internal/domain", "internal/natsauth", "internal/natsinfra"}},
@@ -174,6 +177,9 @@ var sdkTests = entry{
 	others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix", "go.uber.org/goleak", "pgregory.net/rapid"},
 }
 
+// otelTests is the same for the SDK's module for OpenTelemetry.
+var otelTests = entry{pkg: "executor/otel", ours: []string{"executor/..."}, others: []string{"go.opentelemetry.io/otel"}}
+
 // covers reports whether pattern names the package in dir.
 func covers(pattern, dir string) bool {
 	if pattern == "..." {
@@ -207,6 +213,9 @@ func checkImports(files []sourceFile, matrix []entry) []string {
 				continue
 			}
 			e, ok = sdkTests, true
+			if covers(otelTests.pkg, f.dir) {
+				e = otelTests
+			}
 		}
 		if !ok {
 			faults = append(faults, fmt.Sprintf("%s: package %s has no entry in the import matrix", f.path, f.dir))
