@@ -139,7 +139,7 @@ func (r Run) Cause() string { return r.state.info.Cause }
 func (r Run) Timeout() time.Duration { return r.state.info.Timeout }
 
 // Label returns a label of the offer, or "" if there is none. Label "traceparent" is the W3C trace context of the attempt:
-// the handler's spans belong below its span. It is absent if nobody records the run's trace.
+// the handler's spans belong below its span. It is absent if no process records the run's trace.
 func (r Run) Label(name string) string { return r.state.info.Labels[name] }
 
 // ParentRunID returns the id of the run whose end caused this one, or "".

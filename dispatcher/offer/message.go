@@ -86,7 +86,7 @@ func (s *Sender) messages(b peer.Boot, beat int64, runs []engine.LiveRun, defs e
 	return out, oversized
 }
 
-// traceparent returns the trace context for the handler of a run, or "" if nobody records the run's trace.
+// traceparent returns the trace context for the handler of a run, or "" if no process records the run's trace.
 func (s *Sender) traceparent(r *engine.LiveRun) string {
 	if s.Tracer != nil {
 		return s.Tracer.Traceparent(r)

@@ -34,6 +34,8 @@ var matrix = []entry{
 	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
 	// The trace of a run is computed from its id.
 	{pkg: "internal/trace", ours: []string{"internal/domain"}, others: standardOnly},
+	// Only this package and the SDK's module for OpenTelemetry build its library.
+	{pkg: "internal/trace/spans", ours: []string{"internal/domain", "internal/engine", "internal/trace"}, others: []string{"go.opentelemetry.io/otel", "github.com/prometheus/client_golang"}},
 	{pkg: "internal/runstats", ours: []string{"internal/domain", "internal/explain"}, others: standardOnly},
 	// The values that the roles and the store exchange. Both import them, so that the store imports no role.
 	{pkg: "internal/engine", ours: []string{"internal/domain", "internal/explain", "internal/trace"}, others: standardOnly},
@@ -147,7 +149,7 @@ var matrix = []entry{
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 
 	// Only app imports all roles, and only main imports app.
-	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/..."}},
+	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/...", "internal/trace/spans"}},
 	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
 
 	// Test support. No entry above names these packages, so only tests can import them.

@@ -164,7 +164,7 @@ func Traceparent(trace ID, span SpanID, flags byte) string {
 }
 
 // Forward returns the traceparent that a process without an exporter passes to the executor of a run that stores this trace: the
-// caller's own, because no process exports the spans in between. It is "" if nobody is known to record the trace.
+// caller's own, because no process exports the spans in between. It is "" if the run continues no caller's trace.
 func Forward(stored string) string {
 	c, ok := read(stored)
 	if !ok || !c.Decided {

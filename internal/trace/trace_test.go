@@ -78,7 +78,7 @@ func TestChildren(t *testing.T) {
 		t.Errorf("a child of a run with its own trace: %+v", child)
 	}
 	if trace.Forward(child.String()) != "" {
-		t.Errorf("nobody is known to record the trace, but it is forwarded")
+		t.Errorf("no caller records the trace, but it is forwarded")
 	}
 	grandchild := trace.OfChild(child.String(), domain.NewRunID(time.Now()), domain.NewRunID(time.Now()))
 	if grandchild.Trace != own.Trace {
