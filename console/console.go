@@ -26,6 +26,8 @@ type Config struct {
 	// TrustedProxies are the proxies whose X-Forwarded-For header names the client. In requests from other addresses the
 	// header is ignored.
 	TrustedProxies []netip.Prefix
+	// Around, if not nil, returns the REST API with something added, such as spans of its requests.
+	Around func(http.Handler) http.Handler
 }
 
 // Timeouts and the size limit keep slow clients from holding connections. Streams set their own deadlines.
@@ -52,7 +54,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{api: api.New(c.API), listener: c.Listener, shutdown: c.ShutdownTimeout, log: c.API.Log}
-	s.handler = trustProxies(c.TrustedProxies, harden(split(s.api, ui.Handler()), c.API.SecureCookies))
+	s.handler = trustProxies(c.TrustedProxies, harden(split(around(s.api, c.Around), ui.Handler()), c.API.SecureCookies))
 	if s.shutdown == 0 {
 		s.shutdown = 10 * time.Second
 	}
@@ -77,6 +79,14 @@ func validate(c Config) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// around returns h, with what the caller adds to it.
+func around(h http.Handler, add func(http.Handler) http.Handler) http.Handler {
+	if add == nil {
+		return h
+	}
+	return add(h)
 }
 
 // Handler returns the server's HTTP handler: the API and the web console.

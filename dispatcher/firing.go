@@ -54,9 +54,18 @@ type Config struct {
 	HeardFor time.Duration
 	// Bounds limits the results that this process holds. Zero fields have the defaults. Tests lower them.
 	Bounds intake.Bounds
+	// Tracer records spans of runs. If it is nil, nothing is recorded.
+	Tracer Tracer
 	// Trace is called at named points, so that a test can end the process there: "bound" when bindings are committed and no
 	// offer is sent yet, "offered" when an answer has arrived and is not processed yet.
 	Trace func(point string)
+}
+
+// Tracer records spans of runs. Its methods must not block.
+type Tracer interface {
+	offer.Tracer
+	// Finished is called with changes of runs after their commit.
+	Finished(changes []engine.Change)
 }
 
 // Firing is the part of the dispatcher that fires and kills runs. Schedulers, consoles and dispatchers have one. Create one with
@@ -90,10 +99,13 @@ func NewFiring(cfg Config) (*Firing, error) {
 	f.peers = peer.New(cfg.Conn, js, cfg.HeardFor, f.roster.Reconnected)
 	f.letters = intake.NewDeadLetters(js, cfg.Stores.Fire.Now, cfg.Log, cfg.Registry)
 	f.announcer = announce.New(cfg.Stores.Announce, cfg.Conn, f.peers, cfg.Log)
+	if cfg.Tracer != nil {
+		f.announcer.Finished = cfg.Tracer.Finished
+	}
 	f.recorder = settle.New(cfg.Stores.Settle, f.announcer, f.waiting, cfg.Log, cfg.Registry)
 	f.sender = offer.New(offer.Config{
 		Store: cfg.Stores.Offer, Conn: cfg.Conn, Peers: f.peers, Roster: f.roster, Recorder: f.recorder, Waiting: f.waiting, Log: cfg.Log,
-		Registry: cfg.Registry, Release: f.release, Trace: cfg.Trace,
+		Registry: cfg.Registry, Release: f.release, Trace: cfg.Trace, Tracer: cfg.Tracer,
 	})
 	f.killer = kill.New(cfg.Stores.Kill, f.peers, f.recorder, cfg.Log)
 	f.firer = fire.New(fire.Config{

@@ -208,13 +208,21 @@ func (x *engine) invoke(ctx context.Context, a *attempt, run Run, end *ending) {
 			end.late = x.overslept(a, now)
 		}
 		if end.late == "" {
-			err = a.handler.handler.Handle(ctx, run)
+			err = x.call(ctx, a.handler.handler, run)
 		}
 	}
 	if err != nil {
 		*end = ending{err: err, text: err.Error()}
 	}
 	returned = true
+}
+
+// call calls the handler.
+func (x *engine) call(ctx context.Context, h Handler, run Run) error {
+	if x.around == nil {
+		return h.Handle(ctx, run)
+	}
+	return x.around(ctx, run, func(ctx context.Context) error { return h.Handle(ctx, run) })
 }
 
 // describe writes the ending into a result. cause is why the context was cancelled, or nil. A timeout decides the
@@ -344,7 +352,7 @@ func runInfo(o *wire.Offer) RunInfo {
 		ID: o.RunID, JobID: o.JobID, JobName: o.JobName, Group: o.Group, Handler: o.Handler, Param: o.Param,
 		Cause: o.Cause, FireTime: o.FireTime.Time, DueAt: o.DueAt.Time, Attempt: o.Attempt,
 		ShardIndex: o.Shard.Index, ShardTotal: max(o.Shard.Total, 1),
-		Timeout: time.Duration(o.TimeoutMS) * time.Millisecond,
+		Timeout: time.Duration(o.TimeoutMS) * time.Millisecond, Labels: o.Labels,
 	}
 	if o.Parent != nil {
 		info.ParentRunID, info.ParentOutput = o.Parent.RunID, o.Parent.Output

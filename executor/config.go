@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,6 +53,10 @@ type Config struct {
 	// Clock is the wall clock that the executor uses, with the monotonic clock, to judge leases and offers. Default:
 	// time.Now. Tests replace it to set a clock forward and back.
 	Clock func() time.Time
+	// Around, if set, is called instead of each handler, in the handler's goroutine and with the handler's context. It calls
+	// handle once, with that context or one derived from it, and returns handle's error. Package executor/otel sets the span
+	// of an attempt in this way.
+	Around func(ctx context.Context, run Run, handle func(context.Context) error) error
 	// Trace, if set, is called at named points, so that a test can stop the process there. The point "due" comes before
 	// the executor looks for accepted attempts that are due. The point "start" comes directly before the last check
 	// that precedes a handler's call.

@@ -17,10 +17,11 @@ type engine struct {
 	boot     string
 	log      *slog.Logger
 	handlers map[string]*registered
-	runners  map[string]ScriptRunner // by language
-	scripts  *scriptCache            // nil without runners
-	now      func() instant          // the local clocks; tests replace it
-	trace    func(point string)      // Config.Trace; may be nil
+	runners  map[string]ScriptRunner                                       // by language
+	scripts  *scriptCache                                                  // nil without runners
+	now      func() instant                                                // the local clocks; tests replace it
+	trace    func(point string)                                            // Config.Trace; may be nil
+	around   func(context.Context, Run, func(context.Context) error) error // Config.Around; may be nil
 	reports  *reporter
 	files    fileWatch
 	logs     *logShipper

@@ -185,7 +185,7 @@ func (e *Executor) newBoot(name string, s *spool, left []*pending) *boot {
 	log := e.config.Logger.With("group", e.config.Group, "instance", name)
 	s.log = log
 	x := &engine{
-		group: e.config.Group, instance: name, boot: randomHex(16), log: log, handlers: e.handlers, runners: e.runners, now: e.now, trace: e.config.Trace,
+		group: e.config.Group, instance: name, boot: randomHex(16), log: log, handlers: e.handlers, runners: e.runners, now: e.now, trace: e.config.Trace, around: e.config.Around,
 		reports: newReporter(s, left, e.config.SpoolBytes, log), logs: newLogShipper(log),
 		drained: make(chan struct{}), ledger: newLedger(e.config.Capacity), attempts: make(map[attemptKey]*attempt), starter: newStarter(),
 	}

@@ -35,6 +35,7 @@ type RunInfo struct {
 	ParentRunID  string
 	ParentOutput string
 	Timeout      time.Duration // 0 means none
+	Labels       map[string]string
 }
 
 // Line is one line of a run's log.
@@ -136,6 +137,10 @@ func (r Run) Cause() string { return r.state.info.Cause }
 
 // Timeout returns the job's timeout, or 0 if it has none. The handler's context has it as its deadline.
 func (r Run) Timeout() time.Duration { return r.state.info.Timeout }
+
+// Label returns a label of the offer, or "" if there is none. Label "traceparent" is the W3C trace context of the attempt:
+// the handler's spans belong below its span. It is absent if no process records the run's trace.
+func (r Run) Label(name string) string { return r.state.info.Labels[name] }
 
 // ParentRunID returns the id of the run whose end caused this one, or "".
 func (r Run) ParentRunID() string { return r.state.info.ParentRunID }

@@ -30,6 +30,8 @@ type Announcer struct {
 	peers       *peer.Peers
 	log         *slog.Logger
 	subscribers subscribers
+	// Finished, if not nil, is called with all changes after their commit. It must not block. It is set before the first Notify.
+	Finished func(changes []engine.Change)
 }
 
 // New returns an announcer.
@@ -50,7 +52,13 @@ const (
 // Notify publishes changes. The changes of one group keep their order. Notify drops all changes if NATS is unavailable. It also
 // drops more than unasked changes of a group without subscribers.
 func (a *Announcer) Notify(changes []engine.Change) {
-	if len(changes) == 0 || !a.peers.Connected() {
+	if len(changes) == 0 {
+		return
+	}
+	if a.Finished != nil {
+		a.Finished(changes)
+	}
+	if !a.peers.Connected() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), notifyTimeout)

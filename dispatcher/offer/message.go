@@ -7,6 +7,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/trace"
 )
 
 // Limits of one message of offers, in bytes. maxMessage is half of what a NATS server accepts by default. A single offer that is
@@ -55,6 +56,9 @@ func (s *Sender) messages(b peer.Boot, beat int64, runs []engine.LiveRun, defs e
 			data = wire.BeginOffers(make([]byte, 0, typicalOffer*min(len(runs)-i+1, wire.MaxOffers)), b.ID, beat)
 		}
 		o := offerOf(r, def, parents, now)
+		if t := s.traceparent(r); t != "" {
+			o.Labels = map[string]string{wire.LabelTraceparent: t}
+		}
 		before := len(data)
 		if n > 0 {
 			data = append(data, ',')
@@ -80,6 +84,17 @@ func (s *Sender) messages(b peer.Boot, beat int64, runs []engine.LiveRun, defs e
 	}
 	cut(len(runs))
 	return out, oversized
+}
+
+// traceparent returns the trace context for the handler of a run, or "" if no process records the run's trace.
+func (s *Sender) traceparent(r *engine.LiveRun) string {
+	if s.Tracer != nil {
+		return s.Tracer.Traceparent(r)
+	}
+	if r.Trace == "" {
+		return ""
+	}
+	return trace.Forward(r.Trace)
 }
 
 func offerOf(r *engine.LiveRun, def *engine.Definition, parents map[domain.RunID]string, now time.Time) wire.Offer {

@@ -46,8 +46,19 @@ type Config struct {
 	Registry prometheus.Registerer
 	// Release fires held runs whose turn has come. The sender calls it when the answer to an offer ended a run.
 	Release func(ctx context.Context, runs []engine.Due)
+	// Tracer records offers as spans. If it is nil, an offer has the trace context of its run's caller, if any.
+	Tracer Tracer
 	// Trace is called at named points: "bound" before offers are sent, "offered" after an answer, before it is processed.
 	Trace func(point string)
+}
+
+// Tracer records offers. Its methods must not block.
+type Tracer interface {
+	// Traceparent returns the trace context that the offer of a run has.
+	Traceparent(run *engine.LiveRun) string
+	// Offered records that runs were offered at an instant, on the process's clock, and what the answer was: "accepted", "refused",
+	// "ended", "no_answer" or "no_responders".
+	Offered(runs []engine.LiveRun, answers func(*engine.LiveRun) string, sent time.Time)
 }
 
 // Sender sends offers. Create one with New. It is safe for concurrent use.
@@ -212,6 +223,7 @@ func (s *Sender) await(ctx context.Context, l *lane, b peer.Boot, m message, fir
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		s.sent.WithLabelValues("no_responders").Add(count)
+		s.offered(m.runs, sent, "no_responders")
 		s.Roster.Drop(b.Group, b.Instance, b.ID)
 		if first {
 			s.returned(ctx, m.runs, explain.Of(explain.InstanceAbsent, b.Instance))
@@ -219,6 +231,7 @@ func (s *Sender) await(ctx context.Context, l *lane, b peer.Boot, m message, fir
 		return
 	case err != nil:
 		s.sent.WithLabelValues("no_answer").Add(count) // the instance may have the offers
+		s.offered(m.runs, sent, "no_answer")
 		return
 	}
 	var a wire.Answer
@@ -227,9 +240,28 @@ func (s *Sender) await(ctx context.Context, l *lane, b peer.Boot, m message, fir
 		s.sent.WithLabelValues("bad_answer").Add(count)
 		return
 	}
+	if s.Tracer != nil {
+		s.Tracer.Offered(m.runs, verdictOf(&a), sent)
+	}
 	ctx, cancel = context.WithTimeout(ctx, processTimeout)
 	defer cancel()
 	s.Answered(ctx, b, m.runs, &a)
+}
+
+// offered records offers without verdicts.
+func (s *Sender) offered(runs []engine.LiveRun, sent time.Time, answer string) {
+	if s.Tracer != nil {
+		s.Tracer.Offered(runs, func(*engine.LiveRun) string { return answer }, sent)
+	}
+}
+
+// verdictOf returns a function that finds the verdict on a run.
+func verdictOf(a *wire.Answer) func(*engine.LiveRun) string {
+	verdicts := make(map[string]string, len(a.Verdicts))
+	for _, v := range a.Verdicts {
+		verdicts[v.RunID] = v.Verdict
+	}
+	return func(r *engine.LiveRun) string { return verdicts[r.ID.String()] }
 }
 
 // returned unbinds runs whose offer certainly reached no instance.

@@ -54,7 +54,7 @@ func (r *Recorder) FromStatus(run *engine.LiveRun, st wire.Status) []engine.Ende
 	}
 	e, err := EndedOf(run.Group, *st.Result)
 	if err != nil || e.RunID != run.ID || e.Attempt != run.Attempt {
-		r.log.Warn("a status answer has an invalid result, ignoring the result", "run_id", run.ID, "err", err)
+		r.log.Warn("a status answer has an invalid result, ignoring the result", "run_id", run.ID, "trace_id", run.Context().Trace, "err", err)
 		return nil
 	}
 	return []engine.Ended{e}

@@ -27,7 +27,8 @@ func Command(ctx context.Context, run executor.Run) error { return command(ctx, 
 // The handler starts no shell unless argv names one. The program gets this process's environment without its BELFRY_
 // variables, env, and these variables: BELFRY_RUN_ID, BELFRY_JOB_ID, BELFRY_JOB_NAME, BELFRY_GROUP, BELFRY_CAUSE,
 // BELFRY_FIRE_TIME, BELFRY_ATTEMPT, BELFRY_SHARD_INDEX, BELFRY_SHARD_TOTAL, and BELFRY_PARAM. A child run also gets
-// BELFRY_PARENT_RUN_ID and BELFRY_PARENT_OUTPUT. Values over 64 KiB are left out.
+// BELFRY_PARENT_RUN_ID and BELFRY_PARENT_OUTPUT. If the run is traced, TRACEPARENT has the span of the attempt. Values over
+// 64 KiB are left out.
 //
 // Lines of stdout and stderr become the run's log, up to 32 MiB. A line "::output text" on stdout sets the output. An
 // exit status other than 0 is an error that contains the status and the last line on stderr that is not empty. When the

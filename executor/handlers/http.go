@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // request is the parsed param of HTTP.
@@ -60,7 +61,8 @@ func HTTP(ctx context.Context, run executor.Run) error { return HTTPOptions{}.ha
 //
 // The request has the headers Belfry-Run-Id, Belfry-Attempt and Idempotency-Key, unless the param has headers of these
 // names. The key is the run's id, which is the same for each attempt. A server that supports the header therefore performs
-// the request only once, even if an attempt received no response.
+// the request only once, even if an attempt received no response. If the run is traced, the request also has the header
+// traceparent, with the span of the attempt.
 //
 // The handler writes the start of the response into the log. Up to executor.MaxOutput bytes of the response become the
 // output. An unexpected status is an error. If that response has a Retry-After header, the next attempt waits for the
@@ -156,6 +158,9 @@ func (p request) build(ctx context.Context, run executor.Run) (*http.Request, er
 	req.Header.Set("Belfry-Run-Id", run.ID())
 	req.Header.Set("Belfry-Attempt", strconv.Itoa(run.Attempt()))
 	req.Header.Set("Idempotency-Key", run.ID())
+	if t := run.Label(wire.LabelTraceparent); t != "" {
+		req.Header.Set("Traceparent", t)
+	}
 	if p.Body.json {
 		req.Header.Set("Content-Type", "application/json")
 	}

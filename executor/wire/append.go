@@ -38,7 +38,19 @@ func AppendOffer(b []byte, o *Offer) []byte {
 		b = append(append(b, `,"parent":`...), Encode(o.Parent)...)
 	}
 	if len(o.Labels) > 0 {
-		b = append(append(b, `,"labels":`...), Encode(o.Labels)...)
+		b = appendLabels(append(b, `,"labels":`...), o.Labels)
+	}
+	return append(b, '}')
+}
+
+// appendLabels appends a JSON object. Offers of traced runs have one label, so nothing has to be sorted.
+func appendLabels(b []byte, labels map[string]string) []byte {
+	if len(labels) > 1 {
+		return append(b, Encode(labels)...)
+	}
+	b = append(b, '{')
+	for name, value := range labels {
+		b = appendString(append(appendString(b, name), ':'), value)
 	}
 	return append(b, '}')
 }

@@ -73,6 +73,9 @@ type Offer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
+// LabelTraceparent is the label of an offer that has the W3C trace context of the attempt. Spans of the handler belong below its span.
+const LabelTraceparent = "traceparent"
+
 // Script identifies a version of a script. The executor gets its code by digest.
 type Script struct {
 	Language string `json:"language"`

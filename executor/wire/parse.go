@@ -43,8 +43,27 @@ func (p *parser) offer(last *Offer) Offer {
 		FireTime: p.time(`,"fire_time":`), DueAt: p.time(`,"due_at":`), Now: p.time(`,"now":`),
 		TimeoutMS: p.number(`,"timeout_ms":`), Shard: Shard{Index: int(p.number(`,"shard":{"index":`)), Total: int(p.number(`,"total":`))},
 	}
-	p.need(`}}`) // offers with scripts, parents or labels are rare and left to encoding/json
+	p.need(`}`)
+	if p.has(`,"labels":{`) {
+		o.Labels = p.labels()
+	}
+	p.need(`}`) // offers with scripts or parents are rare and left to encoding/json
 	return o
+}
+
+// labels parses the rest of an object with at least one string.
+func (p *parser) labels() map[string]string {
+	labels := make(map[string]string, 1)
+	for !p.failed {
+		name := p.string("")
+		p.need(`:`)
+		labels[name] = p.string("")
+		if !p.has(`,`) {
+			break
+		}
+	}
+	p.need(`}`)
+	return labels
 }
 
 func (m *Results) parse(data []byte) bool {

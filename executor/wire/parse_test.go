@@ -49,6 +49,11 @@ func ordinary() [][]byte {
 		RunID: "01a1f9bb-2df5-8ba8-ba94-ebf58858211d", Attempt: 1, Bind: 2, BoundAt: now, JobID: 4711, JobName: "nightly", Group: "orders",
 		Handler: "http", Param: "{}", Cause: "schedule", FireTime: now, DueAt: now, Now: now, TimeoutMS: 1500, Shard: Shard{0, 1},
 	})
+	traced := AppendOffer(nil, &Offer{
+		RunID: "01a1f9bb-2df5-8ba8-ba94-ebf58858211d", Attempt: 1, Handler: "http", Cause: "api", Shard: Shard{0, 1},
+		Labels: map[string]string{LabelTraceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+	})
+	labelled := AppendOffer(nil, &Offer{Handler: "http", Shard: Shard{0, 1}, Labels: map[string]string{"a": "", "b": "c"}})
 	result := Result{
 		Instance: "host-1", BootID: "b", RunID: "r", Attempt: 1, Bind: 2, Outcome: Failed, Reason: "handler_error", Message: "no", Output: "out",
 		RetryAfterMS: 5, Permanent: true, StartedAt: now, FinishedAt: now, LastLine: 3,
@@ -57,6 +62,7 @@ func ordinary() [][]byte {
 	return [][]byte{
 		offersOf("boot", 41, offer, offer),
 		offersOf("boot", 0, offer),
+		offersOf("boot", 41, traced, offer, labelled),
 		EncodeResults(load, [][]byte{AppendResult(nil, &result), AppendResult(nil, &Result{Outcome: Succeeded})}),
 		Encode(Answer{V: 1, Instance: "host-1", BootID: "b", Load: load, Verdicts: []Verdict{
 			{RunID: "r", Attempt: 1, Verdict: Accepted}, {RunID: "s", Attempt: 2, Verdict: Refused, Reason: RefusedFull}, {RunID: "t", Attempt: 1, Verdict: Ended, Outcome: Succeeded}}}),

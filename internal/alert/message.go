@@ -24,6 +24,8 @@ type Message struct {
 
 	RunID       string          `json:"run_id,omitempty"`
 	URL         string          `json:"url,omitempty" doc:"URL of the run, or of the job, in the console"`
+	TraceID     string          `json:"trace_id,omitempty" doc:"Id of the run's trace, as in the schema Run"`
+	TraceURL    string          `json:"trace_url,omitempty" doc:"URL of the run's trace, if the setting --trace-url is given"`
 	State       domain.State    `json:"state,omitempty"`
 	Cause       domain.Cause    `json:"cause,omitempty"`
 	Reason      domain.Reason   `json:"reason,omitempty"`

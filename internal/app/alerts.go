@@ -13,7 +13,7 @@ import (
 )
 
 func alertStore(s *store.Store, c config.Alerts) *alerts.Store {
-	return alerts.New(s.Pool(), alerts.Config{Key: c.SecretKey.Reveal(), ConsoleURL: c.ConsoleURL, Zone: s.Zone()})
+	return alerts.New(s.Pool(), alerts.Config{Key: c.SecretKey.Reveal(), ConsoleURL: c.ConsoleURL, TraceURL: c.TraceURL, Zone: s.Zone()})
 }
 
 // addAlerts adds the components that deliver alerts and returns the part that the follow-up workers use.

@@ -25,6 +25,7 @@ import (
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/view"
+	"github.com/belfryhq/belfry/internal/trace/spans"
 )
 
 // App runs the commands that start a role. It implements cli.Roles.
@@ -48,6 +49,7 @@ type process struct {
 	registry *prometheus.Registry
 	group    lifecycle.Group
 	events   *meteredEvents // of the dispatcher and the console
+	spans    *spans.Spans   // nil if no traces are exported
 }
 
 // gcPercent is the GC percentage of a server. Its live heap is a few tens of MB. With Go's default of 100, collections took a

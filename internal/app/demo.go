@@ -32,7 +32,12 @@ func (s *standalone) addDemo(ctx context.Context, url string) error {
 	if s.nats != nil {
 		options = append(options, s.nats.InProcess())
 	}
+	around, err := s.traceHandlers(ctx, "executor")
+	if err != nil {
+		return err
+	}
 	e, err := executor.New(executor.Config{
+		Around:  around,
 		NATSURL: url, Token: token, Group: demoGroup, Instance: "demo-1", SpoolDir: filepath.Join(s.c.DataDir, "spool"),
 		DrainTimeout: 5 * time.Second, SettleTimeout: 5 * time.Second, Logger: s.log, Version: s.app.Build.Version, NATSOptions: options,
 	})

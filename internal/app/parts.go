@@ -60,7 +60,7 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 	d, err := dispatcher.NewFiring(dispatcher.Config{
 		Stores: dispatcher.Stores{Announce: s, Settle: s, Offer: s, Kill: s, Fire: s},
 		Conn:   nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter, Trace: p.app.Trace,
-		Limits: group.New(s.Pool()),
+		Limits: group.New(s.Pool()), Tracer: p.tracer(),
 		Closed: func(group string, instances []string) {
 			if err := natsauth.AnnounceClosed(nc, group, instances); err != nil {
 				p.log.Warn("cannot announce a group with too many instances, its log-ins are not refused", "group", group, "err", err)
@@ -326,11 +326,13 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, rea
 	}
 	meterListener(p.registry, ln)
 	keys := idempotency.New(s.Pool(), tell.SecretKey.Reveal())
-	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), API: api.Config{
+	views := view.New(s.Pool())
+	views.TraceURL = tell.TraceURL
+	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), Around: p.traceRequests(), API: api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: d,
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
 		Groups: forgettingGroups{group.New(s.Pool()), forget}, AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
-		Views: view.New(s.Pool()), Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
+		Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready:      ready,
 		Registerer: p.registry, Gatherer: p.registry, Build: p.app.Build,
 		// If users reach the console by https, cookies are for https only, even if a proxy terminates TLS.

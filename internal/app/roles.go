@@ -62,6 +62,9 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 	if err != nil {
 		return nil, err
 	}
+	if err := p.addTracing(ctx, name, s); err != nil {
+		return nil, err
+	}
 	return &role{process: p, store: s, nc: nc, servers: v}, p.addStreams(nc, v, n.NATSReplicas, false)
 }
 
@@ -261,9 +264,13 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	if err != nil {
 		return err
 	}
+	around, err := p.traceHandlers(ctx, "executor")
+	if err != nil {
+		return err
+	}
 	e, err := executor.New(executor.Config{
-		NATSOptions: options,
-		NATSURL:     c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
+		NATSOptions: options, Around: around,
+		NATSURL: c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
 		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: orNone(c.DrainTimeout), SettleTimeout: orNone(c.SettleTimeout), Logger: p.log, Version: a.Build.Version, Clock: a.Clock,
 	})
 	if err != nil {

@@ -168,6 +168,9 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 			return err
 		}
 	}
+	if err := s.addTracing(ctx, "standalone", s.store); err != nil {
+		return err
+	}
 	if d, err = s.addDispatcher(s.store, nc, s.c.LostAfter); err != nil {
 		return err
 	}

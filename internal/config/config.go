@@ -69,6 +69,7 @@ type Keeping struct {
 // Alerts holds the settings for delivering alerts. They are the same for every role that has them.
 type Alerts struct {
 	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"URL at which users reach the console, for links in alerts. With https, cookies are Secure. Without it, alerts have no links, except those of standalone, which uses its own address." group:"alerts"`
+	TraceURL         string `name:"trace-url" env:"BELFRY_TRACE_URL" placeholder:"https://…/{trace_id}" help:"URL of a trace, with the place holder {trace_id}. With it, runs in the console, in the REST API and in alerts have a link to their trace." group:"alerts"`
 	AlertDenyPrivate bool   `name:"alert-deny-private" env:"BELFRY_ALERT_DENY_PRIVATE" help:"Refuse to deliver alerts to this machine and to private networks, and do not use a proxy." group:"alerts"`
 	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that encrypts the secrets of alert channels in Postgres: 32 random characters or more. Without it, they are not encrypted. Prefer the environment variable to the flag." group:"alerts"`
 }
@@ -426,6 +427,9 @@ func (k Keeping) check(f *domain.Faults) {
 func (a Alerts) check(f *domain.Faults) {
 	if u, err := url.Parse(a.ConsoleURL); a.ConsoleURL != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "") {
 		f.Add("--console-url", "is not an http or https URL such as https://belfry.example.org")
+	}
+	if u, err := url.Parse(a.TraceURL); a.TraceURL != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || !strings.Contains(a.TraceURL, "{trace_id}")) {
+		f.Add("--trace-url", "is not an http or https URL with {trace_id}, such as https://traces.example.org/trace/{trace_id}")
 	}
 	if n := len(a.SecretKey); n > 0 && n < 32 {
 		f.Add("--secret-key", "must have 32 random characters or more; create one with: openssl rand -base64 32")

@@ -42,6 +42,8 @@ type Run struct {
 	BroadcastID *RunID               `json:"broadcast_id"`
 	ParentRunID *RunID               `json:"parent_run_id"`
 	EventID     string               `json:"event_id"`
+	TraceID     string               `json:"trace_id" doc:"The W3C id of the run's trace, also if no process records it"`
+	TraceURL    string               `json:"trace_url,omitempty" doc:"The address of the trace, from the setting --trace-url; absent without it"`
 	KillAskedAt *Instant             `json:"kill_requested_at,omitempty"`
 	Note        string               `json:"note,omitempty"` // such as that a kill was requested and the handler still runs; see NoteIn
 	Attempts    []Attempt            `json:"attempts,omitempty"`

@@ -8,4 +8,5 @@ type Trigger struct {
 	Instance string     // "": the job's route chooses
 	FireTime *time.Time // the nominal instant that the handler sees; nil: now
 	Cause    Cause      // CauseManual or CauseAPI
+	Trace    string     // the trace that the run continues, in the form of package trace; "": it begins its own
 }

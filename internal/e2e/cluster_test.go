@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,7 +45,8 @@ type cluster struct {
 	nats    *process
 	console *process
 
-	replicas int // of the streams; 0: 1
+	replicas int      // of the streams; 0: 1
+	env      []string // of all roles and executors, in addition
 }
 
 // newCluster starts the servers and a console, and creates the group.
@@ -163,7 +165,7 @@ func (c *cluster) role(role string, env []string, args ...string) *process {
 		"BELFRY_NATS_SYSTEM_URL=" + strings.ReplaceAll(c.natsURL, "belfry:"+natsPassword, "sys:"+rig.SysPassword),
 		"BELFRY_NATS_REPLICAS=" + strconv.Itoa(max(1, c.replicas)),
 		"BELFRY_NATS_ISSUER_SEED=" + filepath.Join(c.dir, "issuer.seed"), "BELFRY_ADMIN_PASSWORD=" + adminPassword,
-	}, env...)
+	}, append(slices.Clone(c.env), env...)...)
 	p := launch(c.t, role, "belfry", c.dir, env, append([]string{role}, args...)...)
 	p.logs(`"msg":"ready"`)
 	return p
@@ -184,7 +186,7 @@ func (c *cluster) agent(instance string, args ...string) *process {
 	c.t.Helper()
 	args = append([]string{"executor", "--group", group, "--instance", instance, "--nats-url", c.natsFor, "--allow-command",
 		"--spool-dir", filepath.Join(c.dir, "spool-"+instance), "--log-format", "json"}, args...)
-	return launch(c.t, instance, "belfry", c.dir, []string{"BELFRY_TOKEN=" + c.join, "TMPDIR=" + c.dir}, args...)
+	return launch(c.t, instance, "belfry", c.dir, append([]string{"BELFRY_TOKEN=" + c.join, "TMPDIR=" + c.dir}, c.env...), args...)
 }
 
 func (c *cluster) listed(instance string) bool {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/trace"
 )
 
 // Definition is one version of a job, which never changes.
@@ -87,6 +88,7 @@ type LiveRun struct {
 	Pin           string
 	Avoid         string
 	Param         *string // nil: the definition's
+	Trace         string  // the trace that the run continues, in the form of package trace; "": it begins its own
 	Shard         *domain.Shard
 	BroadcastID   *domain.RunID
 	ParentRunID   *domain.RunID
@@ -105,6 +107,15 @@ func (r *LiveRun) Due() Due {
 		RunID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, Attempt: r.Attempt, DueAt: r.DueAt,
 		Pin: r.Pin, Avoid: r.Avoid, Broadcast: broadcast, AtDue: true,
 	}
+}
+
+// Context returns the run's place in its trace.
+func (r *LiveRun) Context() trace.Context {
+	first := r.ID
+	if r.BroadcastID != nil {
+		first = *r.BroadcastID
+	}
+	return trace.Of(r.Trace, first)
 }
 
 // Ended says how an attempt ended. It comes from the instance that ran it or from a reconciler. Settle changes the run only if the

@@ -105,4 +105,5 @@ type Run struct {
 	EventID domain.RunID
 	JobID   domain.JobID
 	Param   string
+	Trace   string // the trace that the run continues, in the form of package trace; "": it begins its own
 }

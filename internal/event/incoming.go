@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/trace"
 )
 
 // Incoming is an event that has not been accepted yet.
@@ -30,6 +31,7 @@ type Incoming struct {
 	Via     Via
 	SentBy  string   // the user, if known
 	Only    []string // the groups whose jobs it may fire; nil: all
+	Trace   string   // the trace that its runs continue, in the form of package trace; "": each begins its own
 	Batch   int      // the number of events in its message, which share one budget for triggers; 0 means 1
 }
 
@@ -131,8 +133,12 @@ func Read(name string, header func(name string) string, body []byte) (events []I
 	if err := f.Err("the event is not valid"); err != nil {
 		return nil, batch, err
 	}
+	carried := trace.Continue(header("traceparent"))
 	for i := range events {
 		events[i].Name = name
+		if events[i].Trace == "" { // the event's own attribute takes precedence, because it describes the event and not its transport
+			events[i].Trace = carried
+		}
 		if batch {
 			events[i].Batch = len(events)
 		}
@@ -193,6 +199,10 @@ func readStructured(f *domain.Faults, at string, body []byte) Incoming {
 		return s
 	}
 	in := attributes(f, at, attribute)
+	var traceparent string
+	if json.Unmarshal(fields["traceparent"], &traceparent) == nil { // a faulty one is ignored
+		in.Trace = trace.Continue(traceparent)
+	}
 	data, has := fields["data"]
 	encoded, hasEncoded := fields["data_base64"]
 	switch {
@@ -228,6 +238,7 @@ func readBinary(f *domain.Faults, header func(string) string, isJSON bool, body 
 		}
 		return v
 	})
+	in.Trace = trace.Continue(header("ce-traceparent"))
 	switch {
 	case len(body) == 0:
 		in.Data = []byte("null")

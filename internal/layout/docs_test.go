@@ -249,7 +249,7 @@ func TestGoSnippets(t *testing.T) {
 	imports := importMap{}
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps | packages.NeedTypes, Dir: root,
-	}, "./executor/...", "std")
+	}, "./executor/...", "./executor/otel", "std")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,10 +32,14 @@ var matrix = []entry{
 	{pkg: "internal/schedule", ours: []string{"internal/domain", "internal/explain"}, others: []string{"github.com/robfig/cron/v3"}},
 	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
+	// The trace of a run is computed from its id.
+	{pkg: "internal/trace", ours: []string{"internal/domain"}, others: standardOnly},
+	// Only this package and the SDK's module for OpenTelemetry build its library.
+	{pkg: "internal/trace/spans", ours: []string{"internal/domain", "internal/engine", "internal/trace"}, others: []string{"go.opentelemetry.io/otel", "github.com/prometheus/client_golang"}},
 	{pkg: "internal/runstats", ours: []string{"internal/domain", "internal/explain"}, others: standardOnly},
 	// The values that the roles and the store exchange. Both import them, so that the store imports no role.
-	{pkg: "internal/engine", ours: []string{"internal/domain", "internal/explain"}, others: standardOnly},
-	{pkg: "internal/event", ours: []string{"internal/domain"}, others: standardOnly},
+	{pkg: "internal/engine", ours: []string{"internal/domain", "internal/explain", "internal/trace"}, others: standardOnly},
+	{pkg: "internal/event", ours: []string{"internal/domain", "internal/trace"}, others: standardOnly},
 	// Filters of events are CEL expressions. Only the packages that evaluate or check them build CEL's library.
 	{pkg: "internal/event/match", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/google/cel-go"}},
 	{pkg: "migrations", others: standardOnly},
@@ -43,8 +47,8 @@ var matrix = []entry{
 	{pkg: "internal/alert", ours: []string{"internal/domain", "internal/engine", "internal/explain"}, others: []string{"github.com/wneessen/go-mail"}},
 
 	// Postgres. The stores below internal/store do not import it.
-	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations"}},
-	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
+	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations", "internal/trace"}},
+	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/...", "internal/trace"}},
 	{pkg: "internal/store/bearer", others: standardOnly},
 	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/...", "internal/store/bearer"}},
 	{pkg: "internal/store/group/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/bearer", "internal/store/group/..."}},
@@ -52,7 +56,7 @@ var matrix = []entry{
 	{pkg: "internal/store/idempotency/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/idempotency/..."}},
 	{pkg: "internal/store/runstats/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/runstats/..."}},
 	{pkg: "internal/store/event/...", ours: []string{"internal/domain", "internal/engine", "internal/event", "internal/event/match", "internal/store/pgerr", "internal/store/event/..."}},
-	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/explain", "internal/store/alerts/...", "internal/store/logchunk", "internal/store/pgerr"}},
+	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/explain", "internal/store/alerts/...", "internal/store/logchunk", "internal/store/pgerr", "internal/trace"}},
 	{pkg: "internal/store/retention", ours: []string{"internal/domain", "internal/engine", "internal/store/pgerr"}},
 	{pkg: "internal/store/logchunk", ours: []string{"internal/domain", "internal/engine"}},
 	{pkg: "internal/store/pgerr", ours: []string{"internal/domain"}},
@@ -60,7 +64,7 @@ var matrix = []entry{
 
 	// The roles import the lowest layer and not each other. They declare what they need as interfaces.
 	{pkg: "scheduler/...", ours: []string{"internal/domain", "internal/engine", "internal/lifecycle", "internal/plan", "internal/schedule", "scheduler/..."}},
-	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/firecheck", "internal/lifecycle", "internal/schedule"}},
+	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/firecheck", "internal/lifecycle", "internal/schedule", "internal/trace"}},
 	// Within the dispatcher, each package may import those above it. Only package fire fires runs: settle, offer and kill return
 	// released runs to their callers.
 	{pkg: "dispatcher/intake", ours: []string{"executor/wire"}},
@@ -69,7 +73,7 @@ var matrix = []entry{
 	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/announce", ours: []string{"dispatcher/peer", "executor/wire", "internal/domain", "internal/engine"}},
 	{pkg: "dispatcher/settle", ours: []string{"dispatcher/announce", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain"}},
-	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain"}},
+	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/trace"}},
 	{pkg: "dispatcher/kill", ours: []string{"dispatcher/peer", "dispatcher/settle", "executor/wire", "internal/domain", "internal/engine"}},
 	{pkg: "dispatcher/fire", ours: []string{"dispatcher/announce", "dispatcher/kill", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/assign", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
@@ -98,7 +102,7 @@ var matrix = []entry{
 	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
 	// Jobs compile schedules in the same way as previews.
-	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/explain", "internal/store/view")},
+	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/explain", "internal/store/view", "internal/trace")},
 	// Log-ins and tokens belong to users, so they use the checks and the JSON form of users.
 	{pkg: "console/api/login", ours: resourceOf("console/api/users")},
 	{pkg: "console/api/tokens", ours: resourceOf("console/api/users")},
@@ -120,6 +124,9 @@ var matrix = []entry{
 	// The SDK becomes part of users' programs. It is a separate module and uses only the NATS client and, for a clock that includes
 	// the time of a suspend, x/sys, which the NATS client needs anyway. Its tests belong to the module: see sdkTests.
 	{pkg: "executor/...", ours: []string{"executor/..."}, others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix"}},
+
+	// A separate module for users of OpenTelemetry, so that the SDK does not need it.
+	{pkg: "executor/otel", ours: []string{"executor"}, others: []string{"go.opentelemetry.io/otel"}},
 
 	// The components of a process.
 	{pkg: "internal/embedpg"},
@@ -143,7 +150,7 @@ var matrix = []entry{
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 
 	// Only app imports all roles, and only main imports app.
-	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/build", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/..."}},
+	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/build", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/...", "internal/trace/spans"}},
 	{pkg: ".", ours: []string{"internal/app", "internal/build", "internal/cli"}},
 
 	// Test support. No entry above names these packages, so only tests can import them.
@@ -172,6 +179,9 @@ var sdkTests = entry{
 	pkg: "executor/...", ours: []string{"executor/..."},
 	others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix", "go.uber.org/goleak", "pgregory.net/rapid"},
 }
+
+// otelTests is the same for the SDK's module for OpenTelemetry.
+var otelTests = entry{pkg: "executor/otel", ours: []string{"executor/..."}, others: []string{"go.opentelemetry.io/otel"}}
 
 // covers reports whether pattern names the package in dir.
 func covers(pattern, dir string) bool {
@@ -206,6 +216,9 @@ func checkImports(files []sourceFile, matrix []entry) []string {
 				continue
 			}
 			e, ok = sdkTests, true
+			if covers(otelTests.pkg, f.dir) {
+				e = otelTests
+			}
 		}
 		if !ok {
 			faults = append(faults, fmt.Sprintf("%s: package %s has no entry in the import matrix", f.path, f.dir))

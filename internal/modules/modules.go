@@ -1,5 +1,5 @@
-// Package modules builds the files of the repository's two modules, the root and the SDK, from the working tree in the form of a
-// module proxy. Its tests check the modules as their users get them. Command release writes the versions of a release.
+// Package modules builds the files of the repository's modules, the root, the SDK and the SDK's module for OpenTelemetry, from the working
+// tree in the form of a module proxy. Its tests check the modules as their users get them. Command release writes the versions of a release.
 package modules
 
 import (
@@ -14,11 +14,13 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// The paths of the modules and the directory of the SDK.
+// The paths of the modules, and the directories of those below the root.
 const (
-	Root   = "github.com/belfryhq/belfry"
-	SDK    = Root + "/executor"
-	SDKDir = "executor"
+	Root    = "github.com/belfryhq/belfry"
+	SDK     = Root + "/executor"
+	SDKDir  = "executor"
+	OTel    = SDK + "/otel"
+	OTelDir = "executor/otel"
 )
 
 // local lists directories of a working tree that do not belong to the repository.

@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// version returns the version under which the tests serve both modules: that of the SDK in go.mod.
+// version returns the version under which the tests serve all modules: that of the SDK in go.mod.
 func version(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -36,7 +36,7 @@ func version(t *testing.T) string {
 	return ""
 }
 
-// goCommand runs the go command outside of the workspace. The command gets the two modules of this repository from the working tree,
+// goCommand runs the go command outside of the workspace. The command gets the modules of this repository from the working tree,
 // and other modules from the module cache of this machine or, if they are not there, from GOPROXY.
 type goCommand struct {
 	t   *testing.T
@@ -51,6 +51,7 @@ func newGoCommand(t *testing.T) *goCommand {
 	proxy := t.TempDir()
 	serve(t, proxy, root, module.Version{Path: Root, Version: version(t)})
 	serve(t, proxy, filepath.Join(root, SDKDir), module.Version{Path: SDK, Version: version(t)})
+	serve(t, proxy, filepath.Join(root, OTelDir), module.Version{Path: OTel, Version: version(t)})
 	g := &goCommand{t: t}
 	here := strings.Fields(g.run(".", "env", "GOMODCACHE", "GOPROXY"))
 	cache := t.TempDir() // the machine's cache must not get modules that are not published
@@ -207,6 +208,31 @@ func TestUserOfTheSDK(t *testing.T) {
 		if !r.Indirect && r.Mod.Path != SDK {
 			t.Errorf("the program requires %s:\n%s", r.Mod, text)
 		}
+	}
+}
+
+// TestUserOfOpenTelemetry builds a program that uses the SDK's module for OpenTelemetry. The program needs no newer Go version than the module.
+func TestUserOfOpenTelemetry(t *testing.T) {
+	long(t, "build of a program that uses executor/otel")
+	g := newGoCommand(t)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": program["go.mod"],
+		"main.go": strings.NewReplacer(`Group: "billing"`, `Group: "billing", Around: belfryotel.Around()`,
+			`"github.com/belfryhq/belfry/executor"`, `"github.com/belfryhq/belfry/executor"`+"\n\tbelfryotel "+`"github.com/belfryhq/belfry/executor/otel"`).Replace(program["main.go"]),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.run(dir, "mod", "tidy")
+	g.run(dir, "build", "-o", os.DevNull, ".")
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := modfile.Parse("go.mod", text, nil); err != nil || f.Go.Version != "1.25.0" {
+		t.Errorf("the program's Go version was changed (%v):\n%s", err, text)
 	}
 }
 

@@ -106,7 +106,7 @@ func liveRun(r sqlcgen.RunsLive) engine.LiveRun {
 		Cause: domain.Cause(r.Cause), State: domain.State(r.State), Attempt: int(r.Attempt), Bind: int(r.Bind),
 		FireTime: r.FireTime, DueAt: r.DueAt, BoundAt: r.BoundAt, StartedAt: r.StartedAt,
 		Instance: orZero(r.Instance), BootID: orZero(r.BootID), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid),
-		Param: r.Param, BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID,
+		Param: r.Param, BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID, Trace: orZero(r.Trace),
 		KillRequested: r.KillRequestedAt != nil, KillReason: domain.Reason(orZero(r.KillReason)),
 	}
 	if r.ShardIndex != nil && r.ShardTotal != nil {

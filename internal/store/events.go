@@ -67,6 +67,7 @@ func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run
 		p.FireTimes = append(p.FireTimes, r.EventID.Time())
 		p.Params = append(p.Params, r.Param)
 		p.EventIds = append(p.EventIds, r.EventID.String())
+		p.Traces = append(p.Traces, r.Trace)
 	}
 	if len(p.Ids) == 0 {
 		return gone, nil, nil

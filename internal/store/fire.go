@@ -157,7 +157,7 @@ func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) engine.LiveRun {
 		ID: a.RunID, JobID: a.JobID, JobVersion: a.JobVersion, Group: a.Def.Group, Cause: domain.Cause(r.Cause),
 		State: domain.Queued, Attempt: a.Attempt, Bind: int(r.Bind), FireTime: r.FireTime, DueAt: a.DueAt, BoundAt: r.BoundAt,
 		Instance: a.Instance, BootID: a.BootID, Pin: a.Pin, Avoid: a.Avoid, Param: r.Param,
-		BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID, Def: a.Def,
+		BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID, Trace: orZero(r.Trace), Def: a.Def,
 	}
 	if r.ShardIndex != nil && r.ShardTotal != nil {
 		run.Shard = &domain.Shard{Index: int(*r.ShardIndex), Total: int(*r.ShardTotal)}

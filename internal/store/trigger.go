@@ -39,7 +39,7 @@ func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) 
 		}
 		run = domain.NewRunID(now)
 		return s.insertWithRoom(ctx, tx, q, row, sqlcgen.InsertRunParams{
-			ID: run, Cause: string(t.Cause), FireTime: &fire, DueAt: now, Param: t.Param, Pin: nullText(t.Instance),
+			ID: run, Cause: string(t.Cause), FireTime: &fire, DueAt: now, Param: t.Param, Pin: nullText(t.Instance), Trace: nullText(t.Trace),
 		})
 	})
 	if err != nil {
@@ -145,9 +145,13 @@ func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID,
 	if err != nil {
 		return nil, err
 	}
+	context, err := traceOfChild(ctx, q, parent)
+	if err != nil {
+		return nil, err
+	}
 	now, id := s.Now(), domain.ChildRunID(parent, child, endedAt)
 	made, err := s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
-		ID: id, Cause: string(domain.CauseChild), FireTime: &now, DueAt: now, ParentRunID: &parent,
+		ID: id, Cause: string(domain.CauseChild), FireTime: &now, DueAt: now, ParentRunID: &parent, Trace: &context,
 	})
 	switch {
 	case err != nil || !made:

@@ -53,6 +53,8 @@ var behaviours = []struct {
 	{"RetriesOfADeletedJobEnd", retryOfDeleted},
 	{"MessagesOfTheEngineHaveNotes", engineMessages},
 	{"ChildrenArePlannedOnce", childrenOnce},
+	{"TracesAreInherited", inheritedTraces},
+	{"ShardsShareTheirTrace", tracedBroadcast},
 	{"AKillEndsAnUnboundRun", killUnbound},
 	{"AKillOfABoundRunIsKept", killBound},
 	{"WaitingHasADeadline", deadlines},

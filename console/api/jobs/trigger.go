@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/trace"
 )
 
 type triggerBody struct {
@@ -22,6 +23,7 @@ type triggerBody struct {
 func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
 	rest.JSONBody
+	Traceparent string `header:"traceparent" doc:"The W3C trace context that the run continues. It is ignored if it is not valid"`
 }) (*rest.Output[rest.Accepted], error) {
 	j, err := a.Visible.Job(ctx, id, in.ID)
 	if err != nil {
@@ -41,7 +43,7 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 		}
 		b.Param = &param
 	}
-	t := domain.Trigger{Param: b.Param, Instance: b.Instance, Cause: domain.CauseAPI}
+	t := domain.Trigger{Param: b.Param, Instance: b.Instance, Cause: domain.CauseAPI, Trace: trace.Continue(in.Traceparent)}
 	if id.Interactive() {
 		t.Cause = domain.CauseManual
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/runas"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 const (
@@ -218,6 +219,9 @@ func Told(run executor.Run) []string {
 	if run.ParentRunID() != "" {
 		tell("PARENT_RUN_ID", run.ParentRunID())
 		tell("PARENT_OUTPUT", run.ParentOutput())
+	}
+	if t := run.Label(wire.LabelTraceparent); t != "" {
+		env = append(env, "TRACEPARENT="+t)
 	}
 	return env
 }

@@ -84,7 +84,7 @@ func Decide(ctx context.Context, v *View, triggers []*Compiled) ([]event.Deliver
 			fired[t.JobID] = true
 			id := domain.EventRunID(v.id, t.ID)
 			d.RunID = &id
-			runs = append(runs, event.Run{RunID: id, EventID: v.id, JobID: t.JobID, Param: judgements[i].param})
+			runs = append(runs, event.Run{RunID: id, EventID: v.id, JobID: t.JobID, Param: judgements[i].param, Trace: v.in.Trace})
 		}
 		deliveries = append(deliveries, d)
 	}

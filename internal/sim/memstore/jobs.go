@@ -343,7 +343,7 @@ func (s *Store) Trigger(_ context.Context, id domain.JobID, t domain.Trigger) (i
 		run := domain.NewRunID(now)
 		db.insert(&Run{LiveRun: engine.LiveRun{
 			ID: run, JobID: id, JobVersion: j.version, Group: j.spec.Group, Cause: t.Cause, FireTime: at(fire), DueAt: now,
-			Param: t.Param, Pin: t.Instance,
+			Param: t.Param, Pin: t.Instance, Trace: t.Trace,
 		}}, db.now())
 		db.notified = true
 		ids = []domain.RunID{run}

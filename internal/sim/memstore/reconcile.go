@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/trace"
 )
 
 func (s *Store) find(limit int, keep func(r *Run, now time.Time) bool) (out []engine.LiveRun, err error) {
@@ -216,10 +217,18 @@ func (s *Store) PlanChild(_ context.Context, parent domain.RunID, child domain.J
 		if j == nil {
 			return
 		}
+		stored, first := "", parent
+		if p := db.history[parent]; p != nil {
+			stored = p.Trace
+			if p.BroadcastID != nil {
+				first = *p.BroadcastID
+			}
+		}
 		now := s.Now()
 		db.insert(&Run{LiveRun: engine.LiveRun{
 			ID: domain.ChildRunID(parent, child, endedAt), JobID: child, JobVersion: j.version, Group: j.spec.Group,
 			Cause: domain.CauseChild, FireTime: at(now), DueAt: now, ParentRunID: &parent,
+			Trace: trace.OfChild(stored, first, parent).String(),
 		}}, db.now())
 		db.notified = true
 	})

@@ -35,6 +35,7 @@ import (
 type Config struct {
 	Key        string         // seals the secrets; empty: they are not sealed
 	ConsoleURL string         // the base URL of links; empty: no links
+	TraceURL   string         // the template of links to traces, as for trace.URL; empty: no such links
 	Zone       *time.Location // for schedules without a time zone; nil: UTC
 }
 
@@ -44,12 +45,14 @@ type Store struct {
 	q    *sqlcgen.Queries
 	seal *seal
 	url  string
-	zone *time.Location
+
+	traceURL string
+	zone     *time.Location
 }
 
 // New returns a Store on a pool whose connections have Belfry's schema on their search path and map run ids to uuid.
 func New(pool *pgxpool.Pool, c Config) *Store {
-	s := &Store{pool: pool, q: sqlcgen.New(pool), seal: newSeal(c.Key), url: strings.TrimRight(c.ConsoleURL, "/"), zone: c.Zone}
+	s := &Store{pool: pool, q: sqlcgen.New(pool), seal: newSeal(c.Key), url: strings.TrimRight(c.ConsoleURL, "/"), traceURL: c.TraceURL, zone: c.Zone}
 	if s.zone == nil {
 		s.zone = time.UTC
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/alerts/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/trace"
 )
 
 // Compose gathers the content of an alert. Data that no longer exists, such as an expired run, is left out.
@@ -82,6 +83,12 @@ func (s *Store) addRun(ctx context.Context, c *alert.Composed, note engine.Alert
 	c.State, c.Cause, c.Reason, c.Message.Message = domain.State(r.State), domain.Cause(r.Cause), domain.Reason(r.Reason), r.Message
 	c.Parts = explain.Notes(r.MessageNotes).Parts(r.Message)
 	c.Instance, c.Attempt, c.MaxAttempts = r.Instance, int(r.Attempt), spec.Retries+1
+	first := id
+	if r.BroadcastID != nil {
+		first = *r.BroadcastID
+	}
+	c.TraceID = trace.Of(r.Trace, first).Trace.String()
+	c.TraceURL = trace.URL(s.traceURL, c.TraceID)
 	if note.Kind == domain.AlertLate && r.LatenessMs != nil {
 		c.LatenessMS = *r.LatenessMs
 	}

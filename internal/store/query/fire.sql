@@ -30,7 +30,7 @@ UPDATE runs_live r
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
         AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
         AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)) IS TRUE
-RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id;
+RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.trace;
 
 -- name: Fireable :many
 -- Returns and locks, by id, those of the given ring entries that AdmitRuns would admit.
@@ -204,13 +204,13 @@ RETURNING r.*;
 -- name: InsertShards :many
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, admitted, bind, fire_time, due_at, created_at,
        rung_at, bound_at, dispatched_at, give_up_at, instance, boot_id, pin, waiting, waiting_note, route, route_note, param,
-       shard_index, shard_total, broadcast_id, parent_run_id, event_id)
+       shard_index, shard_total, broadcast_id, parent_run_id, event_id, trace)
 SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.instance <> '')::int, f.fire_time,
        f.due_at, f.created_at, f.rung_at, CASE WHEN w.instance <> '' THEN clock_timestamp() END,
        CASE WHEN w.instance <> '' THEN clock_timestamp() END, CASE WHEN w.instance <> '' THEN NULLIF(@give_up::timestamptz, 'epoch') END,
        NULLIF(w.instance, ''), NULLIF(w.boot, ''), NULLIF(w.pin, ''), NULLIF(w.waiting, ''), NULLIF(w.waiting_note, ''), w.route,
        NULLIF(w.route_note, ''), f.param,
-       w.shard, f.shard_total, f.id, f.parent_run_id, f.event_id
+       w.shard, f.shard_total, f.id, f.parent_run_id, f.event_id, f.trace
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@shards::int[]) AS shard, unnest(@instances::text[]) AS instance,
                unnest(@boots::text[]) AS boot, unnest(@pins::text[]) AS pin, unnest(@routes::text[]) AS route,
                unnest(@route_notes::text[]) AS route_note, unnest(@waitings::text[]) AS waiting, unnest(@waiting_notes::text[]) AS waiting_note) w

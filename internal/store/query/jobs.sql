@@ -132,8 +132,8 @@ SELECT * FROM runs_live
  WHERE job_id = @job_id AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id;
 
 -- name: InsertRun :execrows
-INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id)
-VALUES (@id, @job_id, @job_version, @group_name, @cause, @fire_time, @due_at, @pin, @param, @parent_run_id, @event_id)
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id, trace)
+VALUES (@id, @job_id, @job_version, @group_name, @cause, @fire_time, @due_at, @pin, @param, @parent_run_id, @event_id, @trace)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: RunForRetry :one

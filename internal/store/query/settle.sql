@@ -40,12 +40,12 @@ WITH e AS (
 )
 INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, message_notes, output, param,
        attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, kill_requested_at, lateness_ms,
-       last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id)
+       last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id, trace)
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, NULLIF(e.message_notes, ''), e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
        COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms),
-       e.last_line, r.instance, r.boot_id, r.route, r.route_note, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+       e.last_line, r.instance, r.boot_id, r.route, r.route_note, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.trace
   FROM e JOIN runs_live r ON r.id = e.id
 RETURNING id, lateness_ms;
 

@@ -13,11 +13,12 @@ import (
 )
 
 const insertEventRuns = `-- name: InsertEventRuns :many
-INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, param, event_id)
-SELECT w.id, w.job_id, w.job_version, w.group_name, 'event', w.fire_time, $1::timestamptz, w.param, w.event_id
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, param, event_id, trace)
+SELECT w.id, w.job_id, w.job_version, w.group_name, 'event', w.fire_time, $1::timestamptz, w.param, w.event_id, NULLIF(w.trace, '')
   FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS job_id, unnest($4::int[]) AS job_version,
                unnest($5::text[]) AS group_name, unnest($6::timestamptz[]) AS fire_time,
-               unnest($7::text[]) AS param, unnest($8::text[]) AS event_id) w
+               unnest($7::text[]) AS param, unnest($8::text[]) AS event_id,
+               unnest($9::text[]) AS trace) w
     ON CONFLICT (id) DO NOTHING
 RETURNING id
 `
@@ -31,6 +32,7 @@ type InsertEventRunsParams struct {
 	FireTimes   []time.Time
 	Params      []string
 	EventIds    []string
+	Traces      []string
 }
 
 // Returns the runs that did not exist.
@@ -44,6 +46,7 @@ func (q *Queries) InsertEventRuns(ctx context.Context, arg InsertEventRunsParams
 		arg.FireTimes,
 		arg.Params,
 		arg.EventIds,
+		arg.Traces,
 	)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ UPDATE runs_live r
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
         AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
         AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $6::interval)) IS TRUE
-RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id
+RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.trace
 `
 
 type AdmitRunsParams struct {
@@ -68,6 +68,7 @@ type AdmitRunsRow struct {
 	ShardTotal  *int32
 	BroadcastID *domain.RunID
 	ParentRunID *domain.RunID
+	Trace       *string
 }
 
 // Fire: moves runs from pending (or retrying) to queued, and binds them if an instance was chosen. The query compares
@@ -122,6 +123,7 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 			&i.ShardTotal,
 			&i.BroadcastID,
 			&i.ParentRunID,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -144,7 +146,7 @@ UPDATE runs_live r
                unnest($7::timestamptz[]) AS give_up) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL AND r.kill_requested_at IS NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
 `
 
 type BindWaitingParams struct {
@@ -219,6 +221,7 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -433,7 +436,7 @@ UPDATE runs_live r
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
    AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - $14::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
 `
 
 type ExpandFirstParams struct {
@@ -523,6 +526,7 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -587,7 +591,7 @@ func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]FireableR
 }
 
 const heldAt = `-- name: HeldAt :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance) w
     ON r.job_id = w.job_id AND r.held AND (r.held_on = w.instance) IS TRUE
  ORDER BY r.id
@@ -652,6 +656,7 @@ func (q *Queries) HeldAt(ctx context.Context, arg HeldAtParams) ([]RunsLive, err
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -771,18 +776,18 @@ func (q *Queries) InsertBroadcast(ctx context.Context, arg InsertBroadcastParams
 const insertShards = `-- name: InsertShards :many
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, admitted, bind, fire_time, due_at, created_at,
        rung_at, bound_at, dispatched_at, give_up_at, instance, boot_id, pin, waiting, waiting_note, route, route_note, param,
-       shard_index, shard_total, broadcast_id, parent_run_id, event_id)
+       shard_index, shard_total, broadcast_id, parent_run_id, event_id, trace)
 SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.instance <> '')::int, f.fire_time,
        f.due_at, f.created_at, f.rung_at, CASE WHEN w.instance <> '' THEN clock_timestamp() END,
        CASE WHEN w.instance <> '' THEN clock_timestamp() END, CASE WHEN w.instance <> '' THEN NULLIF($1::timestamptz, 'epoch') END,
        NULLIF(w.instance, ''), NULLIF(w.boot, ''), NULLIF(w.pin, ''), NULLIF(w.waiting, ''), NULLIF(w.waiting_note, ''), w.route,
        NULLIF(w.route_note, ''), f.param,
-       w.shard, f.shard_total, f.id, f.parent_run_id, f.event_id
+       w.shard, f.shard_total, f.id, f.parent_run_id, f.event_id, f.trace
   FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::int[]) AS shard, unnest($4::text[]) AS instance,
                unnest($5::text[]) AS boot, unnest($6::text[]) AS pin, unnest($7::text[]) AS route,
                unnest($8::text[]) AS route_note, unnest($9::text[]) AS waiting, unnest($10::text[]) AS waiting_note) w
   JOIN runs_live f ON f.id = $11
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace
 `
 
 type InsertShardsParams struct {
@@ -865,6 +870,7 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -936,7 +942,7 @@ func (q *Queries) LiveOwners(ctx context.Context, owners []domain.RunID) ([]doma
 }
 
 const liveRuns = `-- name: LiveRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note FROM runs_live WHERE id = ANY($1::uuid[])
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live WHERE id = ANY($1::uuid[])
 `
 
 func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
@@ -993,6 +999,7 @@ func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -1065,7 +1072,7 @@ UPDATE runs_live r
                unnest($6::timestamptz[]) AS started_at) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued') IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
 `
 
 type MarkRunningParams struct {
@@ -1139,6 +1146,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -1151,7 +1159,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 }
 
 const ownerRuns = `-- name: OwnerRuns :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance, unnest($3::uuid[]) AS owner) w
     ON r.job_id = w.job_id
  WHERE (COALESCE(r.broadcast_id, r.id) = w.owner AND (w.instance = '' OR r.instance = w.instance)) IS TRUE
@@ -1219,6 +1227,7 @@ func (q *Queries) OwnerRuns(ctx context.Context, arg OwnerRunsParams) ([]RunsLiv
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -1270,7 +1279,7 @@ UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
 `
 
 type RaiseBindsParams struct {
@@ -1334,6 +1343,7 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}
@@ -1451,7 +1461,7 @@ UPDATE runs_live r
                unnest($6::text[]) AS avoid) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
 `
 
 type UnbindParams struct {
@@ -1525,6 +1535,7 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}

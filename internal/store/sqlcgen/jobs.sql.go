@@ -214,8 +214,8 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 }
 
 const insertRun = `-- name: InsertRun :execrows
-INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id, trace)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 ON CONFLICT (id) DO NOTHING
 `
 
@@ -231,6 +231,7 @@ type InsertRunParams struct {
 	Param       *string
 	ParentRunID *domain.RunID
 	EventID     *string
+	Trace       *string
 }
 
 func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (int64, error) {
@@ -246,6 +247,7 @@ func (q *Queries) InsertRun(ctx context.Context, arg InsertRunParams) (int64, er
 		arg.Param,
 		arg.ParentRunID,
 		arg.EventID,
+		arg.Trace,
 	)
 	if err != nil {
 		return 0, err
@@ -657,7 +659,7 @@ func (q *Queries) SetDue(ctx context.Context, arg SetDueParams) error {
 }
 
 const unstartedOf = `-- name: UnstartedOf :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live
  WHERE job_id = $1 AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id
 `
 
@@ -715,6 +717,7 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 			&i.RouteNote,
 			&i.MessageNotes,
 			&i.KillWhyNote,
+			&i.Trace,
 		); err != nil {
 			return nil, err
 		}

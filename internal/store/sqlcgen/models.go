@@ -75,4 +75,5 @@ type RunsLive struct {
 	RouteNote       *string
 	MessageNotes    *string
 	KillWhyNote     *string
+	Trace           *string
 }

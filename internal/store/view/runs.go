@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
+	"github.com/belfryhq/belfry/internal/trace"
 )
 
 // RunFilter selects runs; a zero field selects all.
@@ -209,6 +210,7 @@ func (s *Store) byID(ctx context.Context, ids []domain.RunID, chars int32) ([]do
 	}
 	for _, r := range rows {
 		run := toRun(r)
+		run.TraceURL = trace.URL(s.TraceURL, run.TraceID)
 		// While a run is being moved to the history, both rows may be visible; the final row is valid.
 		if n := len(runs); n > 0 && runs[n-1].ID == run.ID {
 			if run.State.Final() {
@@ -302,6 +304,11 @@ func toRun(r sqlcgen.RunsByIDRow) domain.Run {
 		ms := r.FinishedAt.Sub(*r.StartedAt).Milliseconds()
 		run.DurationMS = &ms
 	}
+	first := run.ID
+	if run.BroadcastID != nil {
+		first = *run.BroadcastID
+	}
+	run.TraceID = trace.Of(orZero(r.Trace), first).Trace.String()
 	run.Note = run.NoteIn(explain.English)
 	return run
 }

@@ -33,6 +33,8 @@ import (
 type Store struct {
 	q    *sqlcgen.Queries
 	pool *pgxpool.Pool // for queries that sqlc cannot check
+	// TraceURL is the template of the address of a run's trace, as for trace.URL. It is set before the first use.
+	TraceURL string
 }
 
 // New returns a Store on a pool whose connections have Belfry's schema on their search path and map run ids to uuid.

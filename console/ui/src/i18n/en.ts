@@ -437,6 +437,7 @@ export const en = {
   "run.children": "Child runs",
   "run.parent": "Parent run",
   "run.event": "Event",
+  "run.trace": "Trace",
   "run.attempt": "Attempt",
   "run.attempts.of": "{n} of at most {max}",
   "run.timeline": "Timeline",

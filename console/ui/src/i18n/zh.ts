@@ -438,6 +438,7 @@ export const zh: Record<keyof typeof en, string> = {
   "run.children": "子运行",
   "run.parent": "父运行",
   "run.event": "事件",
+  "run.trace": "调用链",
   "run.attempt": "尝试",
   "run.attempts.of": "第 {n} 次，最多 {max} 次",
   "run.timeline": "时间线",

@@ -62,6 +62,7 @@ export default function RunPage({ id }: { id: string }) {
               [t("run.shardname"), shard ? t("run.shard", { i: shard.index, n: shard.total }) : null],
               [t("run.event"), r.event_id], [t("job.version"), r.job_version],
               [t("run.parent"), r.parent_run_id ? <Parent key="p" id={r.parent_run_id} /> : null],
+              [t("run.trace"), r.trace_url ? <a key="t" href={r.trace_url} target="_blank" rel="noreferrer">{r.trace_id}</a> : null],
             ]} />
           </Section>
           <Family run={r} />

@@ -3,7 +3,7 @@ SELECT spec FROM job_versions WHERE job_id = @job_id AND version = @version;
 
 -- name: Run :one
 SELECT id, cause, state, reason, message, COALESCE(message_notes, '')::text AS message_notes, attempt, fire_time, lateness_ms, last_line, COALESCE(instance, '')::text AS instance,
-       broadcast_id, COALESCE(shard_total, 0)::int AS shard_total
+       broadcast_id, COALESCE(shard_total, 0)::int AS shard_total, COALESCE(trace, '')::text AS trace
   FROM runs_history WHERE id = @id;
 
 -- name: Shards :one

@@ -253,7 +253,7 @@ func (q *Queries) LastChunks(ctx context.Context, arg LastChunksParams) ([]LastC
 
 const run = `-- name: Run :one
 SELECT id, cause, state, reason, message, COALESCE(message_notes, '')::text AS message_notes, attempt, fire_time, lateness_ms, last_line, COALESCE(instance, '')::text AS instance,
-       broadcast_id, COALESCE(shard_total, 0)::int AS shard_total
+       broadcast_id, COALESCE(shard_total, 0)::int AS shard_total, COALESCE(trace, '')::text AS trace
   FROM runs_history WHERE id = $1
 `
 
@@ -271,6 +271,7 @@ type RunRow struct {
 	Instance     string
 	BroadcastID  *domain.RunID
 	ShardTotal   int32
+	Trace        string
 }
 
 func (q *Queries) Run(ctx context.Context, id domain.RunID) (RunRow, error) {
@@ -290,6 +291,7 @@ func (q *Queries) Run(ctx context.Context, id domain.RunID) (RunRow, error) {
 		&i.Instance,
 		&i.BroadcastID,
 		&i.ShardTotal,
+		&i.Trace,
 	)
 	return i, err
 }

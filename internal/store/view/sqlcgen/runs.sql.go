@@ -557,7 +557,7 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
        left(coalesce(r.param, v.spec->>'param', ''), $1)::text AS param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at, r.started_at, r.finished_at,
        r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, r.held_by, r.shard_index, r.shard_total,
-       r.broadcast_id, r.parent_run_id, r.event_id, r.last_line,
+       r.broadcast_id, r.parent_run_id, r.event_id, r.trace, r.last_line,
        coalesce(v.spec->>'name', '')::text AS job_name,
        coalesce((v.spec->>'retries')::integer, 0)::integer AS retries
   FROM runs r LEFT JOIN job_versions v ON v.job_id = r.job_id AND v.version = r.job_version
@@ -602,6 +602,7 @@ type RunsByIDRow struct {
 	BroadcastID     *domain.RunID
 	ParentRunID     *domain.RunID
 	EventID         *string
+	Trace           *string
 	LastLine        int64
 	JobName         string
 	Retries         int32
@@ -649,6 +650,7 @@ func (q *Queries) RunsByID(ctx context.Context, arg RunsByIDParams) ([]RunsByIDR
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Trace,
 			&i.LastLine,
 			&i.JobName,
 			&i.Retries,
