@@ -36,9 +36,11 @@ func (s *started) Dispatcher(_ context.Context, c config.Dispatcher) error {
 }
 func (s *started) Console(_ context.Context, c config.Console) error   { return s.note("console", c) }
 func (s *started) Executor(_ context.Context, c config.Executor) error { return s.note("executor", c) }
-func (s *started) MigrateUp(_ context.Context, c config.Migrate) error { return s.note("migrate", c) }
-func (s *started) MigrateStatus(_ context.Context, c config.Migrate) error {
-	return s.note("status", c)
+func (s *started) Migrate(_ context.Context, c config.Migrate, onlyStatus bool) error {
+	if onlyStatus {
+		return s.note("status", c)
+	}
+	return s.note("migrate", c)
 }
 
 // command runs the belfry command line with args and env, and returns the role that it would have started.

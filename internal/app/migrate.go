@@ -62,6 +62,14 @@ func (p *process) migrate(ctx context.Context, url string) error {
 	return nil
 }
 
+// Migrate applies all missing migrations, or only prints which ones were applied.
+func (a *App) Migrate(ctx context.Context, c config.Migrate, onlyStatus bool) error {
+	if onlyStatus {
+		return a.MigrateStatus(ctx, c)
+	}
+	return a.MigrateUp(ctx, c)
+}
+
 // MigrateUp applies all missing migrations.
 func (a *App) MigrateUp(ctx context.Context, c config.Migrate) error {
 	if err := store.Migrate(ctx, c.DatabaseURL.Reveal()); err != nil {

@@ -22,7 +22,7 @@ type auditCmd struct {
 
 func (*auditCmd) Help() string {
 	return "This is the fire check; `belfry check` is the same command. It computes every fire time from the versions of the jobs and compares it with the runs and the missed ledger. " +
-		"If a fire time has no run and no reason, or has two runs, the exit code is 1.\n\nExamples:\n\n" +
+		"If a fire time has no run and no reason, or has two runs, the exit code is 1. Fire times that are uncertain after a restore of the database are listed.\n\nExamples:\n\n" +
 		"    belfry audit\n    belfry audit --since 1h --job default/report --all\n    belfry audit --since 168h -o json"
 }
 
@@ -103,7 +103,7 @@ func (c *auditCmd) keep(whole *firecheck.Page, f firecheck.Item) int {
 
 // noteworthy reports whether fire times of this fate are listed without --all.
 func noteworthy(f firecheck.Fate) bool {
-	return slices.Contains([]firecheck.Fate{firecheck.FateMissed, firecheck.FateSchedulerAway, firecheck.FateNotStarted, firecheck.FateLate}, f)
+	return slices.Contains([]firecheck.Fate{firecheck.FateUncertain, firecheck.FateMissed, firecheck.FateSchedulerAway, firecheck.FateNotStarted, firecheck.FateLate}, f)
 }
 
 func total(counts map[firecheck.Fate]int) (n int) {

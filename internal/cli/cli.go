@@ -35,8 +35,8 @@ type Roles interface {
 	Dispatcher(ctx context.Context, settings config.Dispatcher) error
 	Console(ctx context.Context, settings config.Console) error
 	Executor(ctx context.Context, settings config.Executor) error
-	MigrateUp(ctx context.Context, settings config.Migrate) error
-	MigrateStatus(ctx context.Context, settings config.Migrate) error
+	Migrate(ctx context.Context, settings config.Migrate, onlyStatus bool) error
+	Restored(ctx context.Context, settings config.Restored) error
 	Bench(ctx context.Context, settings config.Bench) error
 	BenchPart(ctx context.Context, orders io.Reader) error
 	Conformance(ctx context.Context, settings config.Conformance) error

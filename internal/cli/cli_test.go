@@ -48,7 +48,10 @@ func (r *fakeRoles) Console(_ context.Context, s config.Console) error { return 
 func (r *fakeRoles) Executor(_ context.Context, s config.Executor) error {
 	return r.note("executor", s)
 }
-func (r *fakeRoles) MigrateUp(_ context.Context, s config.Migrate) error {
+func (r *fakeRoles) Migrate(_ context.Context, s config.Migrate, onlyStatus bool) error {
+	if onlyStatus {
+		return r.note("migrate status", s)
+	}
 	return r.note("migrate up", s)
 }
 func (r *fakeRoles) Bench(_ context.Context, s config.Bench) error { return r.note("bench", s) }
@@ -56,8 +59,9 @@ func (r *fakeRoles) BenchPart(context.Context, io.Reader) error    { return r.no
 func (r *fakeRoles) Conformance(_ context.Context, s config.Conformance) error {
 	return r.note("conformance", s)
 }
-func (r *fakeRoles) MigrateStatus(_ context.Context, s config.Migrate) error {
-	return r.note("migrate status", s)
+
+func (r *fakeRoles) Restored(_ context.Context, s config.Restored) error {
+	return r.note("restored", s)
 }
 
 // result is the outcome of a command line.
@@ -116,6 +120,8 @@ func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
 	console.DatabaseURL, console.NATSURL = "postgres://db/b", "nats://n"
 	migrate, executor := config.DefaultMigrate(), config.DefaultExecutor()
 	migrate.DatabaseURL, executor.Group = "postgres://db/b", "g"
+	restored := config.DefaultRestored()
+	restored.DatabaseURL = "postgres://db/b"
 	bench := config.DefaultBench()
 	bench.Mode = "rate"
 	servers := []string{"--database-url", "postgres://db/b", "--nats-url", "nats://n"}
@@ -130,6 +136,7 @@ func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
 		{[]string{"executor", "-g", "g"}, executor},
 		{[]string{"migrate", "up", "--database-url", "postgres://db/b"}, migrate},
 		{[]string{"migrate", "status", "--database-url", "postgres://db/b"}, migrate},
+		{[]string{"restored", "--database-url", "postgres://db/b"}, restored},
 		{[]string{"bench", "rate"}, bench},
 		{[]string{"conformance", "--executor", "./x"}, config.Conformance{Executor: "./x", Output: "table"}},
 	} {

@@ -32,6 +32,7 @@ type root struct {
 	Console    consoleCmd    `cmd:"" group:"roles" help:"Run the console, which serves the REST API and the web console."`
 	Executor   executorCmd   `cmd:"" group:"roles" help:"Run the stock executor: handlers http, command, sleep and echo, and scripts."`
 	Migrate    migrateCmd    `cmd:"" group:"database" help:"Migrate the database schema, or show its status."`
+	Restored   restoredCmd   `cmd:"" group:"database" help:"Record that the database was restored from a backup, before Belfry starts."`
 
 	Login    loginCmd    `cmd:"" group:"client" help:"Log in to a console and save the session."`
 	Logout   logoutCmd   `cmd:"" group:"client" help:"End the saved session, or all sessions of the user."`
@@ -114,14 +115,24 @@ type migrateUpCmd struct{ config.Migrate }
 func (*migrateUpCmd) Help() string {
 	return "Processes of the previous release can keep running during the migration.\n\nExample:\n\n    belfry migrate up --database-url postgres://belfry@db/belfry"
 }
-func (c *migrateUpCmd) Run(a *app) error { return a.roles.MigrateUp(a.ctx, c.Migrate) }
+func (c *migrateUpCmd) Run(a *app) error { return a.roles.Migrate(a.ctx, c.Migrate, false) }
 
 type migrateStatusCmd struct{ config.Migrate }
 
 func (*migrateStatusCmd) Help() string {
 	return "Example:\n\n    belfry migrate status --database-url postgres://belfry@db/belfry"
 }
-func (c *migrateStatusCmd) Run(a *app) error { return a.roles.MigrateStatus(a.ctx, c.Migrate) }
+func (c *migrateStatusCmd) Run(a *app) error { return a.roles.Migrate(a.ctx, c.Migrate, true) }
+
+type restoredCmd struct{ config.Restored }
+
+func (*restoredCmd) Help() string {
+	return "Run it after the database was restored to an earlier state, and before any scheduler, dispatcher or console starts. It enters the fire times " +
+		"between that state and now, which may have run, into the missed ledger. So no misfire policy runs them again, and `belfry audit` lists them as uncertain. " +
+		"Do not run it if Belfry was stopped before the backup and has not run since, because then no fire time is uncertain.\n\nExamples:\n\n" +
+		"    belfry restored --pause --database-url postgres://belfry@db/belfry\n    belfry restored --until 2026-12-01T06:00:00Z"
+}
+func (c *restoredCmd) Run(a *app) error { return a.roles.Restored(a.ctx, c.Restored) }
 
 type benchCmd struct{ config.Bench }
 

@@ -9,7 +9,8 @@ import (
 )
 
 type groupPauseCmd struct {
-	Name   string        `arg:"" help:"The group's name."`
+	Name   string        `arg:"" optional:"" help:"The group's name."`
+	All    bool          `env:"BELFRY_ALL_GROUPS" help:"Pause all groups that are not paused, instead of one."`
 	Reason string        `required:"" env:"BELFRY_REASON_TEXT" placeholder:"TEXT" help:"Reason of the pause, shown with the group."`
 	Until  string        `env:"BELFRY_UNTIL" placeholder:"INSTANT" help:"End of the pause, such as 2026-12-01T06:00:00Z; by default the pause lasts until belfry group resume."`
 	For    time.Duration `env:"BELFRY_FOR" placeholder:"DURATION" help:"Length of the pause, such as 2h, instead of --until."`
@@ -17,14 +18,24 @@ type groupPauseCmd struct {
 
 func (*groupPauseCmd) Help() string {
 	return "During the pause, no job of the group fires by its schedule. After the pause, each job's misfire policy applies to the missed fire times. " +
-		"Manual triggers, events, children and retries continue.\n\nExamples:\n\n    belfry group pause default --reason \"new disks\" --for 2h\n" +
-		"    belfry group pause default --reason \"new disks\" --until 2026-12-01T06:00:00Z"
+		"Manual triggers, events, children and retries continue. With --all, groups that are paused already keep their pause.\n\nExamples:\n\n" +
+		"    belfry group pause default --reason \"new disks\" --for 2h\n    belfry group pause default --reason \"new disks\" --until 2026-12-01T06:00:00Z\n" +
+		"    belfry group pause --all --reason backup"
 }
 
 func (c *groupPauseCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	until, err := end(c.Until, c.For)
 	if err != nil {
 		return err
+	}
+	if err := oneOrAll(c.Name, c.All); err != nil {
+		return err
+	}
+	if c.All {
+		return a.eachGroup(cl, func(g domain.Group) bool { return g.PausedAt == nil }, func(name string) error {
+			_, err := cl.PauseGroup(a.ctx, name, c.Reason, until)
+			return a.report(err, "%s paused\n", name)
+		})
 	}
 	g, err := cl.PauseGroup(a.ctx, c.Name, c.Reason, until)
 	if err != nil {
@@ -70,17 +81,62 @@ func pauseText(g domain.Group) string {
 }
 
 type groupResumeCmd struct {
-	Name string `arg:"" help:"The group's name."`
+	Name   string `arg:"" optional:"" help:"The group's name."`
+	All    bool   `env:"BELFRY_ALL_GROUPS" help:"Resume all groups whose pause has this --reason, instead of one."`
+	Reason string `env:"BELFRY_RESUME_REASON" placeholder:"TEXT" help:"Reason of the pauses that --all ends."`
 }
 
 func (*groupResumeCmd) Help() string {
-	return "Each job's misfire policy applies to the fire times missed during the pause.\n\nExample:\n\n    belfry group resume default"
+	return "Each job's misfire policy applies to the fire times missed during the pause.\n\nExamples:\n\n    belfry group resume default\n" +
+		"    belfry group resume --all --reason backup"
 }
 
 func (c *groupResumeCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
+	if err := oneOrAll(c.Name, c.All); err != nil {
+		return err
+	}
+	if c.All != (c.Reason != "") {
+		return &usageError{"--all and --reason belong together: only pauses with this reason end"}
+	}
+	if c.All {
+		return a.eachGroup(cl, func(g domain.Group) bool { return g.PausedAt != nil && g.PauseReason == c.Reason }, func(name string) error {
+			_, err := cl.ResumeGroup(a.ctx, name)
+			return a.report(err, "%s resumed\n", name)
+		})
+	}
 	g, err := cl.ResumeGroup(a.ctx, c.Name)
 	if err != nil {
 		return err
 	}
 	return a.print(parent.Output, g, func(t *table) { t.row(fmt.Sprintf("Group %s is resumed.", g.Name)) })
+}
+
+func oneOrAll(name string, all bool) error {
+	if (name == "") != all {
+		return &usageError{"give either the name of a group or --all"}
+	}
+	return nil
+}
+
+// eachGroup calls do with the names of the groups that ok selects.
+func (a *app) eachGroup(cl *client.Client, ok func(domain.Group) bool, do func(name string) error) error {
+	groups, err := cl.Groups(a.ctx, mostListed)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, g := range groups {
+		if ok(g) {
+			names = append(names, g.Name)
+		}
+	}
+	return a.each(names, do)
+}
+
+// report prints what was done with a name, unless there is an error, which it returns.
+func (a *app) report(err error, format, name string) error {
+	if err == nil {
+		fmt.Fprintf(a.stdout, format, printable(name))
+	}
+	return err
 }

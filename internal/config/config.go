@@ -197,6 +197,15 @@ type Migrate struct {
 	Log      `embed:""`
 }
 
+// Restored holds the settings of `belfry restored`.
+type Restored struct {
+	Database `embed:""`
+	Timing   `embed:""`
+	Log      `embed:""`
+	Until    *domain.Instant `name:"until" env:"BELFRY_RESTORED_UNTIL" placeholder:"INSTANT" help:"When the last scheduler, dispatcher or console stopped that worked on the lost state, such as 2026-12-01T06:00:00Z; by default now. Later fire times have certainly not run."`
+	Pause    bool            `name:"pause" env:"BELFRY_RESTORED_PAUSE" help:"Also pause all groups, so that nothing fires by its schedule before you have checked the restored state."`
+}
+
 func defaultTiming() Timing {
 	return Timing{
 		TimeZone: "UTC", MisfireTolerance: 5 * time.Second, MisfireFireAllMax: 100,
@@ -247,6 +256,9 @@ func DefaultExecutor() Executor {
 
 // DefaultMigrate returns the settings of `belfry migrate` without flags, which lack the database's URL.
 func DefaultMigrate() Migrate { return Migrate{Log: defaultLog()} }
+
+// DefaultRestored returns the settings of `belfry restored` without flags, which lack the database's URL.
+func DefaultRestored() Restored { return Restored{Timing: defaultTiming(), Log: defaultLog()} }
 
 // Location returns the location of TimeZone. Call it only after Validate.
 func (t Timing) Location() *time.Location {
@@ -332,6 +344,15 @@ func (c Console) Validate() error {
 func (c Migrate) Validate() error {
 	var f domain.Faults
 	c.Database.check(&f, true)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
+func (c Restored) Validate() error {
+	var f domain.Faults
+	c.Database.check(&f, true)
+	c.Timing.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }

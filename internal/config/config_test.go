@@ -16,13 +16,14 @@ import (
 func TestDefaultsAreValid(t *testing.T) {
 	withServers := func(d *Database, n *NATS) { d.DatabaseURL, n.NATSURL = "postgres://db/belfry", "nats://nats:4222" }
 	standalone, scheduler, dispatcher := DefaultStandalone(), DefaultScheduler(), DefaultDispatcher()
-	console, executor, migrate := DefaultConsole(), DefaultExecutor(), DefaultMigrate()
+	console, executor, migrate, restored := DefaultConsole(), DefaultExecutor(), DefaultMigrate(), DefaultRestored()
 	withServers(&scheduler.Database, &scheduler.NATS)
 	withServers(&dispatcher.Database, &dispatcher.NATS)
 	withServers(&console.Database, &console.NATS)
 	migrate.DatabaseURL = "host=db dbname=belfry"
+	restored.DatabaseURL = "host=db dbname=belfry"
 	executor.Group = "default"
-	for _, c := range []interface{ Validate() error }{standalone, scheduler, dispatcher, console, executor, migrate} {
+	for _, c := range []interface{ Validate() error }{standalone, scheduler, dispatcher, console, executor, migrate, restored} {
 		if err := c.Validate(); err != nil {
 			t.Errorf("%T: %v", c, err)
 		}
@@ -65,6 +66,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 		{DefaultDispatcher(), "--database-url --nats-url"},
 		{DefaultConsole(), "--database-url --nats-url"},
 		{DefaultMigrate(), "--database-url"},
+		{DefaultRestored(), "--database-url"},
 		{DefaultExecutor(), "--group"},
 	} {
 		var e *domain.Error

@@ -13,11 +13,12 @@ type DisturbanceKind string
 const (
 	ClockStep    DisturbanceKind = "clock_step"    // the database's clock was set, or another server with another clock took over
 	PostgresAway DisturbanceKind = "postgres_away" // a scheduler could not reach Postgres
+	Restored     DisturbanceKind = "restored"      // the database was restored to its state of From; until To, runs may have started that it does not know
 )
 
-// Disturbance is a fault of the database or its clock because of which schedulers fired late, although they were running. From and
-// To are the readings of the database's clock around it: the last one before it and the first one after it. If the clock stepped back,
-// To is usually earlier than From.
+// Disturbance is a fault of the database or its clock because of which schedulers fired late, although they were running, or a restore
+// because of which the database does not know what ran. From and To are the readings of the database's clock around it: the last one
+// before it and the first one after it. If the clock stepped back, To is usually earlier than From.
 type Disturbance struct {
 	Kind     DisturbanceKind
 	From, To time.Time

@@ -28,8 +28,8 @@ func blocks(t *testing.T, doc string) (out []block) {
 	return out
 }
 
-// sh runs lines of a document in a shell with the command belfry.
-func (c *cluster) sh(script string) string {
+// sh runs lines of a document in a shell with the command belfry. env has more environment entries.
+func (c *cluster) sh(script string, env ...string) string {
 	c.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -46,6 +46,7 @@ func (c *cluster) sh(script string) string {
 	cmd := exec.CommandContext(c.t.Context(), "sh", "-e", "-c", script)
 	cmd.Dir = c.dir
 	cmd.Env = append(rig.Env(), "HOME="+c.dir, "BELFRY_SERVER="+c.server, "BELFRY_TOKEN="+c.token, "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("%s%v\n%s", script, err, out)

@@ -24,6 +24,8 @@ func ChineseMissed(e *Explanation) string {
 		parts = append([]string{Disturbed(Chinese, kindPostgresAway, 0, a.text("from"), a.text("to"))}, a.chinesePauses()...)
 	case GroupPaused:
 		parts = a.chinesePauses()
+	case Restored:
+		return Disturbed(Chinese, kindRestored, 0, a.text("from"), a.text("to")) + "；它们可能已经执行过，不再补跑"
 	case Unexplained:
 		return fmt.Sprintf("原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 %d 有效", a.num("version"))
 	default:

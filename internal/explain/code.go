@@ -63,6 +63,7 @@ const (
 	Unexplained  Code = "unexplained"   // the fire check found neither a run nor an entry
 	ClockStepped Code = "clock_stepped" // the database's clock stepped over them
 	PostgresAway Code = "postgres_away" // the scheduler could not reach Postgres
+	Restored     Code = "restored"      // the database was restored to an earlier state, so they may have run
 )
 
 // How the engine ended an attempt, or a run that had not started. These are parts of a run's message, see Notes.
@@ -99,7 +100,7 @@ func Codes() []Code {
 		InstanceRefused, InstanceOffersNothing,
 		AskedByName, OnlyInstance, LeastLoaded, First, Last, RoundRobin, Random, ConsistentHash, LeastFrequentlyUsed, LeastRecentlyUsed,
 		NotUsedYet, Failover, Busyover, BroadcastShard, NotExpanded,
-		NoScheduler, GroupPaused, Unexplained, ClockStepped, PostgresAway,
+		NoScheduler, GroupPaused, Unexplained, ClockStepped, PostgresAway, Restored,
 		EarlierUnfinished, TooManyHeld, CoveredBy, KilledBy, JobDeleted, NeverStarted, NotTaken, ScriptNotTaken, ShardInstanceGone,
 		OfferTooLarge, InstanceDied, StartBarred, AttemptUnknown, ResultLost, OutputLost, NoReport, ResultRefused,
 		Text,

@@ -200,6 +200,9 @@ var table = map[Code]entry{
 	PostgresAway: {[]Param{text("misfire"), num("latest"), text("from"), text("to"), pauses}, func(a Args) string {
 		return a.missedBy(Disturbed(English, kindPostgresAway, 0, a.text("from"), a.text("to")))
 	}},
+	Restored: {[]Param{text("from"), text("to")}, func(a Args) string {
+		return Disturbed(English, kindRestored, 0, a.text("from"), a.text("to")) + "; they may have run, and are not run again"
+	}},
 
 	EarlierUnfinished: {[]Param{text("run")}, func(a Args) string {
 		return "run " + a.text("run") + " of the job was unfinished when this one came due"

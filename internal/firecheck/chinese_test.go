@@ -42,6 +42,7 @@ func TestFindingsInChinese(t *testing.T) {
 	late := func(dispatched, started time.Duration) func(*Facts, *Run) {
 		return func(_ *Facts, r *Run) { r.DispatchedAt, r.StartedAt = at.Add(dispatched), at.Add(started) }
 	}
+	restored := []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Why: explain.Of(explain.Restored, "12:00", "12:01").Explanation()}}}
 	seen := map[Fate]bool{}
 	runs := map[string]func(*Facts, *Run){
 		"in time":         func(*Facts, *Run) {},
@@ -102,6 +103,7 @@ func TestFindingsInChinese(t *testing.T) {
 		"nothing":           {Owned, func(*Facts) {}},
 		"ledger":            {Owned, func(f *Facts) { f.Missed = ledger }},
 		"ledger, paused":    {Owned, func(f *Facts) { f.Missed, f.Paused, f.Away = ledger, pauses, gap }},
+		"restored":          {Owned, func(f *Facts) { f.Missed = restored }},
 		"not due":           {Owned, func(f *Facts) { f.Now = at.Add(-time.Second) }},
 		"a moment ago":      {Owned, func(f *Facts) { f.Now = at.Add(time.Second) }},
 		"undecided":         {Owned, func(f *Facts) { f.Job.NextFire = at }},

@@ -99,6 +99,9 @@ func (f *Facts) entry(t time.Time) *Missed {
 }
 
 func (f *Facts) missed(fire *Fire, m *Missed) Finding {
+	if m.Why != nil && m.Why.Code == explain.Restored {
+		return Finding{Fate: FateUncertain, Cause: string(domain.Restored), Text: m.Why.In(f.Language)}
+	}
 	text := f.text("it is in the missed ledger: %s", "它已记入错过台账：%s", m.Why.In(f.Language))
 	if p := f.paused(fire); p != nil && !m.Why.TellsPause() {
 		text += f.text("; ", "；") + f.pause(p)
@@ -149,7 +152,12 @@ func (f *Facts) MayBeOvertaken(fire *Fire) bool {
 func (f *Facts) explainRun(fire *Fire, r *Run) Finding {
 	out := Finding{Fate: FateRan, RunID: r.ID}
 	started := !r.StartedAt.IsZero() || r.LatenessMS != nil
+	restored := f.restored(fire, r)
 	switch {
+	case restored != nil && r.Missing == 0:
+		out.Fate, out.Cause = FateUncertain, string(domain.Restored)+"/unfinished"
+		out.Text = f.text("its run was unfinished then, so that it may have run twice: %s", "它的运行当时尚未结束，因此可能执行过两次：%s",
+			restored.DescribeIn(f.Language, f.say))
 	case r.Missing > 0:
 		out.Fate = FateUnexplained
 		out.Text = f.text("%d of the %d shards of its run are missing", "它的运行缺少 %d 个分片，共 %d 个分片", r.Missing, r.Shards)
@@ -173,6 +181,21 @@ func (f *Facts) explainRun(fire *Fire, r *Run) Finding {
 		}
 	}
 	return out
+}
+
+// restored returns the restore because of which a run may have run twice: the run was due before the restore, was unfinished in
+// the restored state, and has started since then or may still start.
+func (f *Facts) restored(fire *Fire, r *Run) *domain.Disturbance {
+	for i := range f.Disturbed {
+		d := &f.Disturbed[i]
+		if d.Kind != domain.Restored || fire.Due.After(d.To) {
+			continue
+		}
+		if r.StartedAt.After(d.To) || r.StartedAt.IsZero() && !r.State.Final() {
+			return d
+		}
+	}
+	return nil
 }
 
 // unfired explains a run that is past due and has not been fired.

@@ -22,6 +22,14 @@
 // its run or ledger entry. After that, the run may end, but a view unites the tables of unfinished and ended runs. Or the run is
 // dropped to the ledger, which is read later. A day is dropped together with its runs, and days are read last.
 //
+// # Restores
+//
+// After a restore of the database to an earlier state, fire times that were due between that state and the restore may have run:
+// the database does not know. The command `belfry restored` enters them into the missed ledger with the code restored, so that no
+// misfire policy runs them again, and records the restore as a disturbance. Their fate is uncertain, not missed. The same fate has
+// a fire time whose run was unfinished in the restored state and starts after it, because the run may have started before, too. See
+// the section about restores in the package comment of internal/store.
+//
 // # Texts
 //
 // The texts are English, or simplified Chinese if Facts.Language says so. Each place has both texts side by side, so that they say

@@ -17,6 +17,7 @@ const (
 	FateWaiting       Fate = "waiting"        // its run waits for an executor
 	FateNotStarted    Fate = "not_started"    // its run ended before any handler started
 	FateDoubled       Fate = "doubled"        // it has more than one run
+	FateUncertain     Fate = "uncertain"      // it may have run before the database was restored to an earlier state
 	FateMissed        Fate = "missed"         // it is in the missed ledger
 	FateDisabled      Fate = "disabled"       // the job was disabled at that time
 	FateEdited        Fate = "edited"         // the version that had it ended before its due instant
@@ -30,7 +31,7 @@ const (
 
 // Fates lists all fates, the worst first.
 var Fates = []Fate{
-	FateUnexplained, FateDoubled, FateMissed, FateSchedulerAway, FateNotStarted, FateLate, FateHeld, FateWaiting,
+	FateUnexplained, FateDoubled, FateUncertain, FateMissed, FateSchedulerAway, FateNotStarted, FateLate, FateHeld, FateWaiting,
 	FateUndecided, FatePaused, FateEdited, FateDisabled, FateRetention, FateNotDue, FateRan,
 }
 

@@ -29,6 +29,7 @@ var commands = []command{
 	{"console", config.DefaultConsole()},
 	{"executor", config.DefaultExecutor()},
 	{"migrate", config.DefaultMigrate()},
+	{"restored", config.DefaultRestored()},
 	{"health", config.Health{}},
 	{"conformance", config.Conformance{}},
 	{"bench", config.DefaultBench()},
@@ -39,12 +40,13 @@ var settingsSections = map[string]string{
 	"Database": "Servers", "Pool": "Servers", "NATS": "Servers", "NATSTLS": "Servers", "Timing": "Engine", "Keeping": "Engine",
 	"Alerts": "Alerts and links", "Web": "Console", "OIDC": "Log-in through an identity provider", "Metrics": "Health, metrics and profiling",
 	"Profiling": "Health, metrics and profiling", "Log": "Log", "Standalone": "Standalone", "Executor": "Executor", "Health": "`belfry health`",
+	"Restored":    "`belfry restored`",
 	"Conformance": "`belfry conformance`", "Bench": "`belfry bench`",
 }
 
 var settingsOrder = []string{
 	"Servers", "Engine", "Alerts and links", "Console", "Log-in through an identity provider", "Health, metrics and profiling", "Log", "Standalone",
-	"Executor", "`belfry health`", "`belfry conformance`", "`belfry bench`",
+	"Executor", "`belfry restored`", "`belfry health`", "`belfry conformance`", "`belfry bench`",
 }
 
 // setting is a row of docs/settings.md.

@@ -49,6 +49,23 @@
 // two seconds, runs that were planned before may start ahead of the new clock. Executors may also refuse offers as
 // stale, and dispatchers offer these runs again.
 //
+// # Restores
+//
+// A database that was restored to an earlier state does not know what ran since. Two instants bound this uncertain time: the last
+// sign of life of a scheduler in the restored state, and the stop of the last process that worked on the lost state. All fire times
+// that were due by the second instant and that the restored state has not fired are uncertain, including those that a pause held up,
+// because the pause may have ended since. If planning decided about them, fire_all and fire_once would run them a second time.
+//
+// So the command `belfry restored` calls Restored, after the restore and before any process plans. Restored records the uncertain time
+// as a disturbance, and decides about each uncertain fire time under the planning lock, as planning does: the missed ledger gets it,
+// with the code restored. Planned runs of these fire times are deleted. Attempts that were bound and not known to be accepted become
+// running, so that a dispatcher asks their instance and never offers them again. Other unfinished runs stay, because nothing tells
+// whether they have run; the fire check names those that start after the restore. Restored works in batches and can be repeated.
+//
+// Nothing in Postgres shows reliably that it was restored, which is why an operator has to say so: a dump has a new system identifier
+// or database oid, but so has a planned move; a recovery to a point in time has a new timeline, but so has each failover; a restored
+// snapshot of a disk has neither. An instant that is kept in NATS is gone if NATS loses its storage.
+//
 // # Crash, delay, duplicate
 //
 // A crash before a commit changes nothing. The effects of a crash after a commit are found by the reconcilers' queries

@@ -801,6 +801,7 @@ export const en = {
   "scripts.remark": "Remark (optional)",
   "fate.unexplained": "unexplained",
   "fate.doubled": "run twice",
+  "fate.uncertain": "uncertain",
   "fate.missed": "missed",
   "fate.scheduler_away": "no scheduler",
   "fate.not_started": "not started",

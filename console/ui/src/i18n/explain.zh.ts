@@ -97,6 +97,7 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
   group_paused: (v) => [...pauses(v), outcome(v)].join("；"),
   clock_stepped: (v) => [`数据库时钟${count(v, "step_ms") < 0 ? "向后" : "向前"}跳变了 ${duration(Math.abs(count(v, "step_ms")))}（跳变前最后读数 ${name(v, "from")}，跳变后首个读数 ${name(v, "to")}）`, ...pauses(v), outcome(v)].join("；"),
   postgres_away: (v) => [`从 ${name(v, "from")} 到 ${name(v, "to")} 无法连接数据库`, ...pauses(v), outcome(v)].join("；"),
+  restored: (v) => `数据库已恢复到 ${name(v, "from")} 的状态，不知道从那时到 ${name(v, "to")} 执行过什么；它们可能已经执行过，不再补跑`,
   unexplained: (v) => `原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 ${count(v, "version")} 有效`,
 
   earlier_unfinished: (v) => `到期时，本任务的运行 ${name(v, "run")} 尚未结束`,

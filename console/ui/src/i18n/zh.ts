@@ -802,6 +802,7 @@ export const zh: Record<keyof typeof en, string> = {
   "scripts.remark": "备注（可选）",
   "fate.unexplained": "原因不明",
   "fate.doubled": "重复运行",
+  "fate.uncertain": "不确定",
   "fate.missed": "已错过",
   "fate.scheduler_away": "无调度器",
   "fate.not_started": "未启动",
