@@ -216,7 +216,7 @@ func TestTraceFromTriggerToChild(t *testing.T) {
 	}
 }
 
-// A run that nobody else traces begins its own trace, whose id is in the run's JSON.
+// A run without a trace of its caller begins its own trace, whose id is in the run's JSON.
 func TestTraceOfScheduledRun(t *testing.T) {
 	t.Parallel()
 	c, to := tracedCluster(t)

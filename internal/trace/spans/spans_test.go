@@ -139,7 +139,7 @@ func TestEnabled(t *testing.T) {
 	}
 }
 
-// The queue of finished runs is bounded. What does not fit is dropped.
+// The queue of finished runs is bounded. Further runs are dropped.
 func TestQueueIsBounded(t *testing.T) {
 	s := New(sdktrace.NewTracerProvider(), runs{}, slog.New(slog.DiscardHandler), nil)
 	changes := make([]engine.Change, queueLength+10)
