@@ -28,9 +28,9 @@ func (a *API) registerWireIDs(r *rest.Router, tag string) {
 }
 
 type wireIDBody struct {
-	JobID    domain.JobID    `json:"job_id" doc:"A job of the group"`
-	Source   string          `json:"source,omitempty" maxLength:"256" doc:"Where the job was imported from"`
-	Imported json.RawMessage `json:"imported,omitempty" doc:"The job as the import wrote it: a JSON object"`
+	JobID    domain.JobID `json:"job_id" doc:"A job of the group"`
+	Source   string       `json:"source,omitempty" maxLength:"256" doc:"Where the job was imported from"`
+	Imported any          `json:"imported,omitempty" doc:"The job as the import wrote it"`
 }
 
 func (a *API) wireIDs(ctx context.Context, id auth.Identity, in *struct {
@@ -71,15 +71,19 @@ func (a *API) setWireID(ctx context.Context, id auth.Identity, in *struct {
 	if len(b.Source) > 256 {
 		f.Add("source", "is longer than 256 bytes")
 	}
-	var object map[string]any
-	if len(b.Imported) > 0 && string(b.Imported) != "null" && json.Unmarshal(b.Imported, &object) != nil {
+	object, isObject := b.Imported.(map[string]any)
+	if b.Imported != nil && !isObject {
 		f.Add("imported", "must be a JSON object")
 	}
 	if err := strict.AlsoFaulty(shape, f.Err("the wire id is not valid")); err != nil {
 		return nil, err
 	}
-	if object == nil {
-		b.Imported = nil
+	var imported json.RawMessage
+	if isObject {
+		var err error
+		if imported, err = json.Marshal(object); err != nil {
+			return nil, fmt.Errorf("encode the imported job: %w", err)
+		}
 	}
 	job, err := a.Visible.Job(ctx, id, b.JobID)
 	if err != nil && domain.CodeOf(err) != domain.NotFound {
@@ -89,7 +93,7 @@ func (a *API) setWireID(ctx context.Context, id auth.Identity, in *struct {
 		f.Add("job_id", fmt.Sprintf("the group has no job %d", b.JobID))
 		return nil, f.Err("the wire id is not valid")
 	}
-	if err := a.Store.SetWireID(ctx, in.Name, domain.WireID{WireID: in.WireID, JobID: b.JobID, Source: b.Source, Imported: b.Imported}); err != nil {
+	if err := a.Store.SetWireID(ctx, in.Name, domain.WireID{WireID: in.WireID, JobID: b.JobID, Source: b.Source, Imported: imported}); err != nil {
 		return nil, err
 	}
 	a.Audit.Record(ctx, id, "group.wire_id", "group/"+in.Name, nil, map[string]any{"wire_id": in.WireID, "job_id": b.JobID, "source": b.Source})
