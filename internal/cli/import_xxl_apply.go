@@ -329,7 +329,7 @@ func (x *xxlImport) record(wire int64, id domain.JobID, spec domain.JobSpec) err
 	return x.cl.SetWireID(x.a.ctx, spec.Group, domain.WireID{WireID: wire, JobID: id, Source: x.source, Imported: raw})
 }
 
-// putUsers creates disabled users with a random password that nobody knows.
+// putUsers creates disabled users with a random password, which it forgets.
 func (x *xxlImport) putUsers() error {
 	there := map[string]bool{}
 	if x.cl != nil && len(x.plan.Users) > 0 {

@@ -157,6 +157,7 @@ var matrix = []entry{
 	{pkg: "internal/sim/...", ours: everything},
 	{pkg: "internal/e2e/...", ours: everything},
 	{pkg: "internal/xxl/quartz/quartztest", ours: []string{"internal/xxl/quartz"}, others: standardOnly},
+	{pkg: "internal/xxl/xxltest", ours: []string{"internal/xxl/quartz", "internal/xxl/quartz/quartztest"}},
 	{pkg: "internal/sdktest"},
 	{pkg: "internal/modules/...", ours: []string{"internal/modules"}},
 	{pkg: "internal/layout"},

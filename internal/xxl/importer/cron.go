@@ -29,13 +29,12 @@ const (
 	NinetyNine    Difference = "ninety-nine"     // 98 and 99 are Quartz's own marks for ? and *
 	RangeToZero   Difference = "range-to-zero"   // 5-0 in a field that begins at 1
 	YearRange     Difference = "year-range"      // years outside 1970 to 2099
-	BeforeMonth   Difference = "before-month"    // L-30W: the day may lie before the month
 	NeverInQuartz Difference = "never-in-quartz" // Quartz accepts the expression, and throws an exception when it computes a fire time
 )
 
 // Expressions that both accept and read differently.
 const (
-	ShortMonth   Difference = "short-month"  // 31W: in a shorter month Belfry does not fire
+	ShortMonth   Difference = "short-month"  // 31W: Quartz 2.3.2 also fires on the last day of a shorter month, if it is a Friday
 	WeekdayLists Difference = "weekday-list" // 15W,20: Quartz 2.3.2 keeps the first day only
 	NthLists     Difference = "nth-list"     // 2,6#3: Quartz applies # and L to the smallest weekday of the list
 	LastDay250   Difference = "last-day-250" // L in Quartz 2.5.0 counts from the end of a month of 31 days
@@ -211,7 +210,6 @@ var refusedForms = []pattern{
 	{NinetyNine, "012345", regexp.MustCompile(`(^|,)9[89](,|$)`)},
 	{RangeToZero, "345", regexp.MustCompile(`-0+(,|/|$)`)},
 	{IgnoredText, "0123456", regexp.MustCompile(`^\?.|\*[^/,]|[0-9][A-KM-VX-Z]|-[0-9]+[A-Z]|-[A-Z]{3}[0-9#L]|[WL#][^,-]*[A-VX-Z]|/[0-9]{2,}[^0-9,]`)},
-	{BeforeMonth, "3", regexp.MustCompile(`L-([0-9]*)W`)},
 }
 
 // readForms are the forms that both accept and read differently, with the releases of Quartz.
@@ -219,10 +217,9 @@ var readForms = []struct {
 	pattern
 	only []quartz.Version // nil: all
 }{
-	{pattern{ShortMonth, "3", regexp.MustCompile(`(^|,)(29|30|31)W`)}, nil},
-	{pattern{WeekdayLists, "3", regexp.MustCompile(`W,|,[^,]*W`)}, nil},
+	{pattern{ShortMonth, "3", regexp.MustCompile(`(^|,)(29|30|31)W`)}, []quartz.Version{quartz.V232}},
+	{pattern{WeekdayLists, "3", regexp.MustCompile(`W,|,[^,]*W`)}, []quartz.Version{quartz.V232}},
 	{pattern{NthLists, "5", regexp.MustCompile(`,.*[L#]|[L#].*,`)}, nil},
-	{pattern{BeforeMonth, "3", regexp.MustCompile(`L-[0-9]+`)}, nil},
 	{pattern{LastDay250, "3", regexp.MustCompile(`L`)}, []quartz.Version{quartz.V250}},
 	{pattern{Weekday250, "3", regexp.MustCompile(`W`)}, []quartz.Version{quartz.V250}},
 	{pattern{Weekday252, "3", regexp.MustCompile(`W`)}, []quartz.Version{quartz.V252}},

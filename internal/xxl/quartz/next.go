@@ -2,7 +2,7 @@ package quartz
 
 import "time"
 
-// mostSteps bounds the search, because some expressions make Quartz search for ever.
+// mostSteps bounds the search, because some expressions make Quartz search without an end.
 const mostSteps = 200_000
 
 // Next returns the first fire time after an instant, or false if there is none, or if Quartz does not find one.

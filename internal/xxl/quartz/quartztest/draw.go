@@ -101,9 +101,11 @@ func days(r *rand.Rand) string {
 	case 1:
 		return fmt.Sprintf("L-%d", r.IntN(31))
 	case 2:
-		return pick(r, "LW", fmt.Sprintf("L-%dW", r.IntN(28)))
-	case 3, 4:
+		return pick(r, "LW", fmt.Sprintf("L-%dW", r.IntN(28))) // Quartz 2.3.2 searches without an end for L-30W
+	case 3:
 		return fmt.Sprintf("%dW", d)
+	case 4:
+		return pick(r, "29W", "30W", "31W")
 	case 5:
 		return pick(r, fmt.Sprintf("%dW,%d", d, 1+r.IntN(31)), fmt.Sprintf("%dW,%dW", d, 1+r.IntN(31)), fmt.Sprintf("L,%d", d), fmt.Sprintf("L-2,%d", d), fmt.Sprintf("%dW,LW", d))
 	}
