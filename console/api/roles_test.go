@@ -79,6 +79,8 @@ var accesses = map[string]access{
 	"POST /groups/{name}/pause":                {least: "operator", status: 200, hidden: 404, path: "/groups/mine/pause", body: `{"reason":"r"}`},
 	"POST /groups/{name}/resume":               {least: "operator", status: 200, hidden: 404, path: "/groups/<paused group>/resume"},
 	"GET /groups/{name}/instances":             {least: "viewer", status: 200, hidden: 404, path: "/groups/mine/instances"},
+	"GET /groups/{name}/wire-ids":              {least: "viewer", status: 200, hidden: 404, path: "/groups/mine/wire-ids"},
+	"PUT /groups/{name}/wire-ids/{wire_id}":    {least: "operator", status: 204, hidden: 404, path: "/groups/mine/wire-ids/7", body: `{"job_id":<job>}`},
 	"POST /groups/{name}/instances/{id}/drain": {least: "operator", status: 202, hidden: 404, path: "/groups/mine/instances/one/drain"},
 
 	"GET /jobs":                                 {least: "viewer", status: 200},

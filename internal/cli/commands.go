@@ -47,7 +47,7 @@ type root struct {
 	Report   reportCmd   `cmd:"" group:"client" help:"Count finished runs over time."`
 	Audit    auditCmd    `cmd:"" aliases:"check" group:"client" help:"Check that every fire time has a run or a reason."`
 	Export   exportCmd   `cmd:"" group:"client" help:"Print groups and jobs as YAML."`
-	Import   importCmd   `cmd:"" group:"client" help:"Import groups and jobs from an export or from crontabs."`
+	Import   importCmd   `cmd:"" group:"client" help:"Import groups and jobs from an export, from crontabs or from XXL-JOB."`
 
 	Event        eventCmd        `cmd:"" group:"client" help:"Send events, and list the runs that they started."`
 	EventTrigger eventTriggerCmd `cmd:"" group:"client" help:"Manage event triggers: which events fire which jobs."`

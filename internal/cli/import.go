@@ -15,6 +15,7 @@ import (
 type importCmd struct {
 	connection
 	Crontab importCrontabCmd `cmd:"" help:"Create jobs from crontabs."`
+	XXLJob  importXXLJobCmd  `cmd:"" name:"xxl-job" help:"Create groups, jobs and users from a database of XXL-JOB."`
 	File    importFileCmd    `cmd:"" default:"withargs" help:"Import the groups and jobs of an export."`
 }
 

@@ -139,7 +139,12 @@ var matrix = []entry{
 	{pkg: "internal/client", ours: []string{"internal/alert", "internal/domain", "internal/event", "internal/firecheck", "internal/runstats"}},
 	{pkg: "internal/jobfile", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/goccy/go-yaml"}},
 	{pkg: "internal/crontab", ours: []string{"internal/domain", "internal/schedule"}},
-	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/build", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule"}},
+	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/build", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule", "internal/xxl/importer", "internal/xxl/source"}},
+
+	// The import from XXL-JOB. Package source reads its database, quartz and importer are pure.
+	{pkg: "internal/xxl/source", others: []string{"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5"}},
+	{pkg: "internal/xxl/quartz", others: standardOnly},
+	{pkg: "internal/xxl/importer", ours: []string{"internal/domain", "internal/schedule", "internal/xxl/quartz", "internal/xxl/source"}, others: standardOnly},
 
 	// The benchmark runs the engine as separate processes. Of the engine's code, it imports the SDK and the migrations.
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
@@ -159,6 +164,8 @@ var matrix = []entry{
 	{pkg: "internal/storetest/...", ours: everything},
 	{pkg: "internal/sim/...", ours: everything},
 	{pkg: "internal/e2e/...", ours: everything},
+	{pkg: "internal/xxl/quartz/quartztest", ours: []string{"internal/xxl/quartz"}, others: standardOnly},
+	{pkg: "internal/xxl/xxltest", ours: []string{"internal/xxl/quartz", "internal/xxl/quartz/quartztest"}},
 	{pkg: "internal/sdktest"},
 	{pkg: "internal/modules/...", ours: []string{"internal/modules"}},
 	{pkg: "internal/layout"},

@@ -10,7 +10,8 @@
 //     If neither day-of-month nor day-of-week starts with `*`, a day fires if it matches either of them. If one of
 //     them starts with `*` (including `*/2`), a day must match both. `5/10` means from 5 to the end in steps of 10.
 //   - quartz is the dialect of Quartz. One of day-of-month and day-of-week must be `?`. A range may wrap around (`22-2`).
-//     Day-of-week is 1-7 = SUN-SAT. `31W` fires only in months that have a 31st.
+//     Day-of-week is 1-7 = SUN-SAT. `31W` fires only in months that have a 31st. A step after a name, as in `SUN-FRI/2`,
+//     is an error, because Quartz ignores it.
 //
 // # Local time
 //

@@ -50,7 +50,7 @@ type drawer struct {
 // field draws the list of a field. It often takes a near value, because those match close to the change of the clocks.
 func (d *drawer) field(name string, lo, hi int, near []int, spell func(int) string) fieldSpec {
 	size := hi - lo + 1
-	f := fieldSpec{min: lo, max: hi, spell: spell, wrap: func(v int) int { return lo + (v-lo)%size }}
+	f := fieldSpec{min: lo, max: hi, spell: spell, bareSteps: d.wraps, wrap: func(v int) int { return lo + (v-lo)%size }}
 	value := rapid.OneOf(rapid.SampledFrom(near), rapid.SampledFrom(near), rapid.IntRange(lo, hi))
 	forms := []string{"v", "v", "v", "*", "*", "a-b", "*/s", "v/s", "a-b/s"}
 	if name != "hour" && name != "minute" && name != "second" {

@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,16 +26,21 @@ type part struct {
 
 // fieldSpec is a drawn field: the values from min to max, and how to spell them.
 type fieldSpec struct {
-	min, max int
-	parts    []part
-	spell    func(int) string
-	wrap     func(int) int // maps 8 to 1 and the like; the identity where nothing wraps around
+	min, max  int
+	parts     []part
+	spell     func(int) string
+	bareSteps bool          // a step follows numbers only, never names
+	wrap      func(int) int // maps 8 to 1 and the like; the identity where nothing wraps around
 }
 
 func (f fieldSpec) text() string {
 	var texts []string
 	for _, p := range f.parts {
-		r := strings.NewReplacer("v", f.spell(p.a), "a", f.spell(p.a), "b", f.spell(p.b), "s", fmt.Sprint(p.step), "n", fmt.Sprint(p.offset))
+		spell := f.spell
+		if f.bareSteps && strings.HasSuffix(p.form, "/s") {
+			spell = strconv.Itoa
+		}
+		r := strings.NewReplacer("v", spell(p.a), "a", spell(p.a), "b", spell(p.b), "s", fmt.Sprint(p.step), "n", fmt.Sprint(p.offset))
 		texts = append(texts, r.Replace(p.form))
 	}
 	return strings.Join(texts, ",")

@@ -2,7 +2,9 @@ package schedule
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // quartzFields are Quartz's fields. Day-of-week is 1-7, starting at Sunday.
@@ -78,6 +80,9 @@ func (f *field) spreadInto(add func(int), special func(string, int) (bool, *errA
 				return taken, err
 			}
 		}
+		if err := f.stepAfterName(text, offset); err != nil {
+			return false, err
+		}
 		if strings.HasPrefix(text, "/") { // Quartz reads /5 as */5
 			it, err := f.item("*"+text, offset-1)
 			if err != nil {
@@ -96,6 +101,25 @@ func (f *field) spreadInto(add func(int), special func(string, int) (bool, *errA
 		}
 	}
 	return err
+}
+
+// stepAfterName refuses a step after a name. Quartz ignores such a step silently, so the expression would not do what it says.
+func (f *field) stepAfterName(text string, offset int) *errAt {
+	base, step, stepped := strings.Cut(text, "/")
+	if !stepped || f.names == nil || !strings.ContainsFunc(base, unicode.IsLetter) {
+		return nil
+	}
+	from, to, ranged := strings.Cut(base, "-")
+	hint := "Quartz ignores the step; remove it, or write numbers"
+	lo, err := f.value(from, offset)
+	if hi, toErr := f.value(to, offset); err == nil && (!ranged || toErr == nil) {
+		numbers := strconv.Itoa(lo)
+		if ranged {
+			numbers += "-" + strconv.Itoa(hi)
+		}
+		hint = fmt.Sprintf("Quartz ignores the step; write %s without it, or %s/%s with it", base, numbers, step)
+	}
+	return wrong(offset+len(base), hint, "%s has a step after a name", f.name)
 }
 
 // spread calls add for each value of an item. A range that wraps around continues counting steps past the end.

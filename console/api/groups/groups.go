@@ -37,6 +37,7 @@ type Store interface {
 	DeleteGroup(ctx context.Context, name string) error
 	// RotateGroupToken replaces a group's token. The old one stays valid for the overlap.
 	RotateGroupToken(ctx context.Context, name string, overlap time.Duration) (string, error)
+	WireIDs
 }
 
 // Pauses pauses the schedules of a group's jobs.
@@ -81,6 +82,7 @@ func (a *API) Register(r *rest.Router) {
 		Description: "All instances that send heartbeats, in one page.", Needs: account.Viewer}, a.instances)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/instances/{id}/drain", Tag: tag, Summary: "Drain an instance", Needs: account.Operator,
 		Description: "The instance accepts no more runs. Its active runs may continue until its drain timeout has passed.", Status: 202}, a.drain)
+	a.registerWireIDs(r, tag)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/pause", Tag: tag, Summary: "Pause the schedules of a group's jobs",
 		Description: "Until the pause ends, no job of the group fires by its schedule. Then each job's misfire policy applies to the missed fire times. " +
 			"Manual, API, event and child runs, retries and running runs are not affected. If the group is already paused, " +

@@ -45,6 +45,7 @@ var conflicts = map[string]domain.FieldError{
 	"jobs_name_key":               {Location: "name", Message: "the group has a job of this name"},
 	"users_name_key":              {Location: "username", Message: "a user of this name exists"},
 	"calendars_pkey":              {Location: "name", Message: "a calendar of this name exists"},
+	"gateway_wire_ids_job_key":    {Location: "job_id", Message: "the job has another wire id in the group"},
 	"api_tokens_user_id_name_key": {Location: "name", Message: "you have a token of this name"},
 }
 
