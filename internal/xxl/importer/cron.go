@@ -157,10 +157,6 @@ func (c *Comparison) differ(theirs, ours nexter, after time.Time, n int) bool {
 	return false
 }
 
-func changesClocks(zone *time.Location, now time.Time) bool {
-	return len(clockChanges(zone, now, 1)) > 0
-}
-
 // clockChanges returns the next n instants within three years at which the offset of a zone changes.
 func clockChanges(zone *time.Location, now time.Time, n int) (changes []time.Time) {
 	at := now.In(zone)

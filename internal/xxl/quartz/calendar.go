@@ -21,12 +21,8 @@ func (c *calendar) show(at time.Time) {
 	c.hour, c.minute, c.second = t.Clock()
 }
 
-// read resolves the fields to an instant, and sets them to the local time of that instant.
-func (c *calendar) read() time.Time {
-	at := c.time()
-	c.show(at)
-	return at
-}
+// read sets the fields to the local time of the instant that they mean.
+func (c *calendar) read() { c.show(c.time()) }
 
 func (c *calendar) time() time.Time {
 	local := time.Date(c.year, time.Month(c.month), c.day, c.hour, c.minute, c.second, 0, time.UTC).Unix()

@@ -157,7 +157,8 @@ func (s *search) byDay() bool {
 		return s.byDaySets()
 	}
 	today, thisMonth := c.day, c.month
-	day, moved := today, false
+	var day int
+	var moved bool
 	days := s.sets[dayOfMonth]
 	switch {
 	case s.fromEnd && !s.nearest:

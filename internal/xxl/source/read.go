@@ -145,12 +145,13 @@ func (r *reader) read() (*Database, error) {
 
 func (r *reader) tables() (*tables, error) {
 	t := &tables{columns: map[string]map[string]column{}}
+	//nolint:gosec // only constants are concatenated
 	rows, err := r.tx.QueryContext(r.ctx, "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE LOWER(table_name) IN ('"+
 		strings.Join([]string{tableGroup, tableInfo, tableUser, tableLog}, "','")+"') AND table_schema IN "+r.d.schema)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer rows.Close() //nolint:errcheck // rows.Err reports failed reads
 	for rows.Next() {
 		var table, name, kind string
 		if err := rows.Scan(&table, &name, &kind); err != nil {
@@ -194,11 +195,12 @@ func (r *reader) each(table, tail string, columns []string, use func(row)) error
 			exprs = append(exprs, fmt.Sprintf(r.d.text, c.name))
 		}
 	}
+	//nolint:gosec // names of columns are those that this package knows
 	rows, err := r.tx.QueryContext(r.ctx, "SELECT "+strings.Join(exprs, ", ")+" FROM "+table+" "+tail)
 	if err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
-	defer rows.Close()
+	defer rows.Close() //nolint:errcheck // rows.Err reports failed reads
 	values := make([]sql.NullString, len(names))
 	into := make([]any, len(names))
 	for i := range values {

@@ -33,7 +33,7 @@ func MariaDB(t *testing.T) (create func(name string) (dsn string, db *sql.DB)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	data, socket, logFile := filepath.Join(dir, "data"), filepath.Join(dir, "socket"), filepath.Join(dir, "log")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
@@ -47,8 +47,11 @@ func MariaDB(t *testing.T) (create func(name string) (dsn string, db *sql.DB)) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // the log says why it ended
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt) // MariaDB ignores it
 		_ = cmd.Process.Kill()
@@ -59,10 +62,9 @@ func MariaDB(t *testing.T) (create func(name string) (dsn string, db *sql.DB)) {
 	defer cancel()
 	for root.PingContext(ctx) != nil {
 		select {
-		case err := <-ended:
-			ended <- err
+		case <-ended:
 			text, _ := os.ReadFile(logFile)
-			t.Fatalf("MariaDB ended: %v\n%s", err, text)
+			t.Fatalf("MariaDB ended:\n%s", text)
 		case <-ctx.Done():
 			t.Fatal("MariaDB does not start")
 		case <-time.After(50 * time.Millisecond):

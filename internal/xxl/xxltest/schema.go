@@ -39,10 +39,16 @@ func Fixture(t *testing.T, version string) Database {
 
 // at reports whether a version is at least another.
 func at(version, least string) bool {
-	var a, b [2]int
-	fmt.Sscanf(version, "%d.%d", &a[0], &a[1])
-	fmt.Sscanf(least, "%d.%d", &b[0], &b[1])
+	a, b := numbers(version), numbers(least)
 	return slices.Compare(a[:], b[:]) >= 0
+}
+
+// numbers returns the major and minor number of a version.
+func numbers(version string) (n [2]int) {
+	if _, err := fmt.Sscanf(version, "%d.%d", &n[0], &n[1]); err != nil {
+		panic(fmt.Sprintf("version %q: %v", version, err))
+	}
+	return n
 }
 
 // tables returns the definitions of a version: columns with their types, in MariaDB's spelling.
