@@ -327,7 +327,7 @@ func TestMoveRunbook(t *testing.T) {
 // A recovery to a point in time by the runbook, from a base backup and archived WAL. It is the short form of TestRestoreRunbook.
 func TestRestoreToPointInTime(t *testing.T) {
 	if os.Getenv("BELFRY_TEST_LONG") == "" {
-		t.Skip("NOT COVERED: recovery to a point in time; the long tier (BELFRY_TEST_LONG=1) runs it")
+		t.Skip("NOT COVERED: recovery to a point in time; `.ci/long restore` runs it")
 	}
 	backup, first, second := t.TempDir(), t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(backup, "wal"), 0o777); err != nil {
