@@ -228,36 +228,36 @@ func TestNoVerdict(t *testing.T) {
 	}
 }
 
-// If no verdict is possible about one instance, the verdicts about the others are still given.
-func TestOneUnclearLease(t *testing.T) {
+// Another client keeps writing values that are not heartbeats to the keys of instances. That neither makes the attempts of live instances
+// lost, nor postpones the verdicts about dead ones for longer than 15 s.
+func TestVerdictsDuringAttack(t *testing.T) {
 	w := newWorld(t, option{})
-	job := func(n string) domain.JobID { return w.job(n, func(s *domain.JobSpec) { s.Handler = n }) }
+	// Both instances have sent their last heartbeat: the bucket refuses the next ones. Only one of them answers.
 	var ids []domain.RunID
-	var all []*puppet
-	for _, name := range []string{"a", "b", "c", "d"} {
-		p := w.join(name, func(p *puppet) { p.handlers = []string{name} })
-		id := w.trigger(job(name))
+	all := []*puppet{w.join("answering", func(p *puppet) { p.handlers = []string{"answering"} }), w.join("dead", func(p *puppet) { p.handlers = []string{"dead"} })}
+	for _, p := range all {
+		id := w.trigger(w.job(p.name, func(s *domain.JobSpec) { s.Handler = p.name }))
 		p.got(id, 1)
-		ids, all = append(ids, id), append(all, p)
+		w.becomes(id, "running")
+		ids = append(ids, id)
 	}
-	for i, p := range all {
-		p.leave()
-		if i > 0 && i < 3 {
-			w.roster.Drop("g", p.name, p.boot)
-		} else {
-			p.die()
+	all[0].hush()
+	all[1].leave()
+	begun := time.Now()
+	w.eventually("the attempt of the dead instance is lost", func() bool {
+		for _, p := range all {
+			w.publish("$KV."+wire.BucketInstances+".g."+p.name, []byte(`{"stream":"BELFRY_RESULTS","seq":1}`))
 		}
-	}
-	w.eventually("the others are lost", func() bool {
-		for _, p := range all[1:3] { // the lease would expire otherwise
-			w.publish("$KV."+wire.BucketInstances+".g."+p.name, []byte("garbage"))
+		if w.roster.Silent("g", "dead", "boot-dead", 0, time.Now()) {
+			t.Error("the heartbeats that were refused count as silence")
 		}
-		return w.run(ids[0]).State == "failed" && w.run(ids[3]).State == "failed"
+		return w.run(ids[1]).State == "failed"
 	})
-	for _, id := range ids[1:3] {
-		if r := w.run(id); r.State == "failed" {
-			t.Errorf("run %+v", r)
-		}
+	if took := time.Since(begun); took < wire.LeaseTTL {
+		t.Errorf("lost after %s, when its instance could still start it", took)
+	}
+	if r := w.run(ids[0]); r.State != "running" {
+		t.Errorf("the run of the live instance is %+v", r)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/pgtest"
 )
 
 // A manual trigger can name the instance. If that instance is not alive, the run waits for it and does not go to another.
@@ -66,10 +67,7 @@ func TestParentOutput(t *testing.T) {
 	child := w.job("child")
 	childOf := func(parent domain.RunID) wire.Offer {
 		t.Helper()
-		tx, err := w.pg.Pool().Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, w.pg.Pool())
 		now := time.Now()
 		if _, err := w.pg.PlanChildTx(t.Context(), tx, parent, child, now); err != nil {
 			t.Fatal(err)

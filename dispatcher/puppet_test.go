@@ -35,6 +35,7 @@ type puppet struct {
 	languages []string
 	capacity  int
 	leave     func() // ends the instance: it sends and answers nothing more
+	hush      func() // ends its heartbeats
 	heartbeat bool
 	older     bool // sends heartbeats without a beat number, as an older executor does
 
@@ -98,9 +99,12 @@ func (w *world) join(name string, edit ...func(*puppet)) *puppet {
 		})
 		w.eventually(name+" joins", func() bool { boot, _ := w.roster.Boot(p.group, name); return boot == p.boot })
 	}
-	p.leave = sync.OnceFunc(func() {
+	p.hush = sync.OnceFunc(func() {
 		cancel()
 		beats.Wait()
+	})
+	p.leave = sync.OnceFunc(func() {
+		p.hush()
 		p.nc.Close()
 	})
 	w.t.Cleanup(p.leave)

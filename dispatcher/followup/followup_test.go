@@ -328,10 +328,7 @@ func TestChildBeyondTheLimit(t *testing.T) {
 // A transaction that is not committed has no follow-ups.
 func TestInsertIsTheTransactions(t *testing.T) {
 	b := newBench(t)
-	tx, err := b.pg.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, b.pg.Pool())
 	if err := b.queue.InsertTx(t.Context(), tx, []engine.FollowUp{{RunID: domain.NewRunID(time.Now()), ChildJob: 1, EndedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}

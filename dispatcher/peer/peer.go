@@ -62,14 +62,11 @@ func (p *Peers) Drain(ctx context.Context, group, instance string) error {
 	return err
 }
 
-// ErrUnclearLease means that the value at an instance's key is not a heartbeat. This can occur because an executor can direct
-// JetStream's acknowledgement of a message to the key of another instance. A live instance overwrites the value within
-// seconds.
-var ErrUnclearLease = errors.New("the value in the instance bucket is not a heartbeat")
-
 // Lease is what the leader of the instance bucket has stored at the key of one instance.
 type Lease struct {
-	BootID string // of the newest heartbeat; "" if the key has expired or the instance deleted it at its shutdown
+	// BootID is the boot of the newest heartbeat. It is "" if the key has expired, the instance deleted it at its shutdown, or the
+	// value is not a heartbeat: an executor can direct JetStream's acknowledgement of a message to the key of another instance.
+	BootID string
 	// Seq is a sequence of the bucket's stream. Every heartbeat that the stream held for the instance at the moment of
 	// the read has this sequence or a lower one.
 	Seq uint64
@@ -116,8 +113,8 @@ func (p *Peers) ReadLease(ctx context.Context, group, instance string) (Lease, e
 		return Lease{Seq: reply.Message.Seq}, nil // the instance deleted its heartbeat at shutdown
 	}
 	var beat wire.Heartbeat
-	if err := wire.Decode(reply.Message.Data, &beat); err != nil {
-		return Lease{Seq: reply.Message.Seq}, fmt.Errorf("%w: %w", ErrUnclearLease, err)
+	if wire.Decode(reply.Message.Data, &beat) != nil {
+		return Lease{Seq: reply.Message.Seq}, nil
 	}
 	return Lease{BootID: beat.BootID, Seq: reply.Message.Seq}, nil
 }

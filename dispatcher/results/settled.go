@@ -21,10 +21,7 @@ type checks struct {
 // checksOf holds the checks of one group. A check is valid only for callers that called before it began, so callers that arrive
 // while a check is in progress share the next one. A group with hundreds of dead instances therefore needs at most two checks at a
 // time.
-type checksOf struct {
-	running, next *check
-	behind        bool // the last check found unsettled results
-}
+type checksOf struct{ running, next *check }
 
 type check struct {
 	done    chan struct{}
@@ -32,8 +29,8 @@ type check struct {
 	err     error
 }
 
-// AllSettled reports whether the results of a group that the streams hold now are settled. It waits for about two seconds, unless
-// the last call for this group found unsettled results after its wait. Dispatchers acknowledge a result after its commit, so a
+// AllSettled reports whether the results of a group that the streams hold now are settled. It waits for them for about two seconds, also
+// if new ones arrive all the time. Dispatchers acknowledge a result after its commit, so a
 // result that is no longer in a work queue is settled. The only exceptions are results that were acknowledged without being settled
 // because their group exceeded its share (docs/limits.md).
 func (c *Consumer) AllSettled(ctx context.Context, group string) (bool, error) {
@@ -60,18 +57,9 @@ func (c *Consumer) AllSettled(ctx context.Context, group string) (bool, error) {
 		g.running, g.next = own, nil
 		c.checks.mu.Unlock()
 	}
-	tries := settleTries
-	if g.behind { // no lock, because only the running check uses behind
-		tries = 1
-	}
-	own.settled, own.err = c.allSettled(ctx, group, tries)
-	g.behind = own.err == nil && !own.settled
+	own.settled, own.err = c.allSettled(ctx, group)
 	c.checks.mu.Lock()
-	switch {
-	case g.next != nil: // the caller that runs the next check continues
-	case g.behind:
-		g.running = nil
-	default:
+	if g.next == nil { // otherwise the caller that runs the next check continues
 		delete(c.checks.of, group)
 	}
 	c.checks.mu.Unlock()
@@ -95,7 +83,8 @@ const (
 
 // allSettled waits until the results of a group that the streams hold now are settled. It reads the overflow stream after the
 // results stream, because a result that moves to the overflow is stored there before it is acknowledged in the results stream.
-func (c *Consumer) allSettled(ctx context.Context, group string, tries int) (bool, error) {
+func (c *Consumer) allSettled(ctx context.Context, group string) (bool, error) {
+	tries := settleTries
 	for _, s := range []struct{ stream, subject string }{
 		{wire.StreamResults, wire.ResultSubject(group)},
 		{wire.StreamOverflow, wire.OverflowSubject(group)},

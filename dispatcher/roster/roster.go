@@ -58,7 +58,7 @@ type Roster struct {
 	population population
 	most       map[string]int // max_instances of groups that are known
 	since      time.Time      // when the watch had received all values; zero without a complete watch
-	gap        time.Time      // every heartbeat since then was received; zero before the first watch
+	gap        time.Time      // every heartbeat since then was stored and received; zero before the first watch
 	seq        uint64         // stream sequence of the last message that the watch received
 	heardUpTo  uint64         // the same, kept after the watch has ended
 	initial    uint64         // the highest sequence among the initial values of the watch
@@ -233,28 +233,30 @@ func (r *Roster) reject(k string, value []byte, seq uint64) {
 	group, name, ok := wire.SplitInstanceKey(k)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.received(key{group, name}, "", seq)
+	r.disturbed(key{group, name}, seq)
 	// The guard uses the name as a purge filter, so a name with a wildcard must not be recorded.
 	if ok && wire.ValidInstance(name) && domain.ValidGroupName(group) {
 		r.put(key{group, name}, seq, len(value), time.Time{})
 	}
 }
 
+// straysMax bounds the recorded keys that no instance is known to use.
+const straysMax = 64
+
 // misdirected records an acknowledgement that an executor, possibly of another group, has directed to a key. As long as it is
-// stored there, the bucket refuses the heartbeats of the key's instance, so the guard removes it at once. The instance may have
-// sent heartbeats meanwhile, so its boots count as heard for a while. The key does not count as an instance of its group.
+// stored there, the bucket refuses the heartbeats of the key's instance, so the guard removes it at once. The key does not count as an
+// instance of its group.
 func (r *Roster) misdirected(k string, seq uint64) {
-	group, name, _ := wire.SplitInstanceKey(k)
+	group, name, ok := wire.SplitInstanceKey(k)
 	at := key{group, name}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.received(at, "", seq)
-	// If no instance is known under the key, the acknowledgement delays no instance, because a first heartbeat has no condition.
-	if v := r.voices[at]; v != nil {
-		v.excuse(time.Now())
-		r.strays[at] = seq
-		lifecycle.Signal(r.astray)
+	r.disturbed(at, seq)
+	if r.voices[at] == nil && (len(r.strays) >= straysMax || !ok || !wire.ValidInstance(name) || !domain.ValidGroupName(group)) {
+		return
 	}
+	r.strays[at] = seq
+	lifecycle.Signal(r.astray)
 }
 
 // takeStrays returns the keys with a misdirected acknowledgement, and forgets them.

@@ -24,44 +24,26 @@ type voices struct {
 type voice struct {
 	boot  string
 	heard time.Time // monotonic
-	beat  time.Time // of its last heartbeat, monotonic
 }
-
-// excused is how long a boot counts as heard after its last heartbeat while misdirected acknowledgements make the bucket refuse
-// its heartbeats. After that, verdicts are possible in spite of them.
-const excused = 3 * wire.LeaseTTL
 
 func (v *voices) hear(boot string, now time.Time) {
 	for i := range v.boots {
 		if v.boots[i].boot == boot {
-			v.boots[i].heard, v.boots[i].beat = now, now
+			v.boots[i].heard = now
 			return
 		}
 	}
 	if len(v.boots) == bootsMax {
 		v.boots, v.lost = append(v.boots[:0], v.boots[1:]...), now
 	}
-	v.boots = append(v.boots, voice{boot, now, now})
+	v.boots = append(v.boots, voice{boot, now})
 }
 
-// excuse marks boots as heard that sent a heartbeat not long ago, because the bucket may have refused their next ones.
-func (v *voices) excuse(now time.Time) {
-	for i := range v.boots {
-		if now.Sub(v.boots[i].beat) <= excused {
-			v.boots[i].heard = now
-		}
-	}
-}
-
-// hearAll marks all boots as heard now, because a heartbeat of any of them may have been missed.
-func (v *voices) hearAll(now time.Time) {
-	for i := range v.boots {
-		v.boots[i].heard = now
-	}
-}
-
-// last returns an upper bound of the time of the boot's last heartbeat.
+// last returns an upper bound of the time of the boot's last heartbeat that was received. A nil receiver has heard no boot.
 func (v *voices) last(boot string) time.Time {
+	if v == nil {
+		return time.Time{}
+	}
 	for _, b := range v.boots {
 		if b.boot == boot {
 			return b.heard
@@ -82,7 +64,7 @@ func (v *voices) old(now time.Time) bool {
 
 // Silent reports whether an instance's boot had been silent for long enough at the given time. That is the case if this
 // process has received everything in the bucket's stream up to seq, and no heartbeat of the boot in the 10.5 s before
-// that time. The period starts at the earliest when this process began to receive heartbeats without a gap.
+// that time. The period starts at the earliest when this process may last have missed a heartbeat.
 func (r *Roster) Silent(group, name, boot string, seq uint64, at time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,12 +72,22 @@ func (r *Roster) Silent(group, name, boot string, seq uint64, at time.Time) bool
 		return false
 	}
 	last := r.gap
-	if v := r.voices[key{group, name}]; v != nil {
-		if heard := v.last(boot); heard.After(last) {
-			last = heard
-		}
+	if heard := r.voices[key{group, name}].last(boot); heard.After(last) {
+		last = heard
 	}
 	return at.Sub(last) >= silence
+}
+
+// overdue is the time without a heartbeat after which the next one should have arrived.
+const overdue = wire.HeartbeatEvery + 200*time.Millisecond
+
+// Doubtful reports whether a heartbeat of an instance's boot is overdue at a time when its absence proves nothing, because this
+// process may have missed it since, or the bucket may have refused it.
+func (r *Roster) Doubtful(group, name, boot string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	heard := r.voices[key{group, name}].last(boot)
+	return !r.since.IsZero() && time.Since(heard) > overdue && r.gap.After(heard)
 }
 
 // CaughtUp reports whether this process has received everything in the bucket's stream up to seq.
@@ -147,20 +139,18 @@ func (r *Roster) complete(seq uint64) {
 	r.heardUpTo = r.seq
 }
 
-// received records a message of a key and its sequence. boot is the boot whose heartbeat it is, or "" if it is not a
-// heartbeat. The caller holds the mutex, because CaughtUp must not count the message before its boot is recorded.
+// received records a message of a key and its sequence. boot is the boot whose heartbeat it is, or "" if it is neither a heartbeat
+// nor a goodbye. The caller holds the mutex, because CaughtUp must not count the message before its boot is recorded.
 //
-// A message replaces the previous message of its key. If the watch has skipped messages, one of them may have been a
-// heartbeat of that key that was replaced before its delivery. All boots that were heard under the key then count as
-// heard now. The exception is a key with a single boot, if the newest message is from that boot, because it is later
-// than every message that it replaced.
+// The gap restarts if the watch has skipped messages: a heartbeat was replaced or removed before its delivery, and it may have been of
+// any instance. A client that writes its own key very often can cause that all the time: then package verdict has another rule.
 func (r *Roster) received(k key, boot string, seq uint64) {
 	now := time.Now()
-	v := r.voices[k]
-	if live := !r.since.IsZero(); live && seq > r.seq+1 && v != nil && !(len(v.boots) == 1 && v.boots[0].boot == boot) {
-		v.hearAll(now)
+	if live := !r.since.IsZero(); live && seq > r.seq+1 {
+		r.gap = now
 	}
 	if boot != "" {
+		v := r.voices[k]
 		if v == nil {
 			v = &voices{}
 			r.voices[k] = v
@@ -173,6 +163,15 @@ func (r *Roster) received(k key, boot string, seq uint64) {
 	}
 	r.seq = max(r.seq, seq)
 	r.heardUpTo = r.seq
+}
+
+// disturbed records a value that is not a heartbeat, and its sequence. The bucket refuses the heartbeats of the key's instance until the
+// value is removed, so the gap restarts. The caller holds the mutex.
+func (r *Roster) disturbed(k key, seq uint64) {
+	r.received(k, "", seq)
+	if !r.gap.IsZero() {
+		r.gap = time.Now()
+	}
 }
 
 // interrupted records that the watch has ended.

@@ -65,21 +65,21 @@ func TestSilent(t *testing.T) {
 			heard(r, "a", "boot", 11*s)
 			r.beat("g.a", []byte("garbage"), 11)
 		}, 11, false},
-		{"an acknowledgement came, which refuses heartbeats", func(r *Roster) {
+		{"an acknowledgement came, which makes the bucket refuse heartbeats", func(r *Roster) {
 			watching(r, 60*s, 9)
 			heard(r, "a", "boot", 11*s)
 			r.beat("g.a", []byte(`{"stream":"BELFRY_RESULTS","seq":1}`), 10)
 		}, 10, false},
-		{"only acknowledgements come for long", func(r *Roster) {
-			watching(r, 60*s, 9)
-			heard(r, "a", "boot", 31*s)
-			r.beat("g.a", []byte(`{"stream":"BELFRY_RESULTS","seq":1}`), 10)
-		}, 10, true},
-		{"another instance's messages were missed", func(r *Roster) {
+		{"a heartbeat of any instance may have been missed", func(r *Roster) {
 			watching(r, 60*s, 9)
 			heard(r, "a", "boot", 11*s)
 			r.received(key{"g", "b"}, "other", 11)
-		}, 11, true},
+		}, 11, false},
+		{"an acknowledgement came to the key of another instance", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 11*s)
+			r.beat("g.b", []byte(`{"stream":"BELFRY_RESULTS","seq":1}`), 10)
+		}, 10, false},
 		{"forgotten among many", func(r *Roster) {
 			watching(r, 60*s, 9)
 			for i := range bootsMax + 1 {
@@ -94,6 +94,34 @@ func TestSilent(t *testing.T) {
 		}
 		if got, want := r.CaughtUp(tt.seq), !r.since.IsZero() && r.seq >= tt.seq; got != want {
 			t.Errorf("%s: caught up: %t", tt.name, got)
+		}
+	}
+}
+
+// A boot is doubtful if its heartbeat is overdue, and was perhaps missed or refused.
+func TestDoubtful(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		name       string
+		heard, gap time.Duration // ago; negative: never
+		want       bool
+	}{
+		{"heard in time", time.Second, 0, false},
+		{"overdue, and nothing was missed since", 4 * time.Second, 5 * time.Second, false},
+		{"overdue, and a heartbeat may have been missed since", 4 * time.Second, time.Second, true},
+		{"never heard", -1, time.Second, true},
+	} {
+		r := New(nil, nil)
+		r.since, r.gap = now.Add(-time.Minute), now.Add(-tt.gap)
+		if tt.heard >= 0 {
+			r.voices[key{"g", "a"}] = &voices{}
+			r.voices[key{"g", "a"}].hear("boot", now.Add(-tt.heard))
+		}
+		if got := r.Doubtful("g", "a", "boot"); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+		if r.interrupted(); r.Doubtful("g", "a", "boot") {
+			t.Errorf("%s: doubtful without a watch", tt.name)
 		}
 	}
 }

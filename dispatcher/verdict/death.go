@@ -38,6 +38,8 @@ const (
 //  6. The results of the group that the streams held at that moment are settled. The attempt's result may be among them. Results
 //     of other groups do not matter, so a group that floods the streams delays only verdicts about its own instances.
 //  7. If another boot of the instance is alive, its spool has no result of the attempt.
+//
+// While this process may have missed heartbeats, step 4 allows no verdict. Then judgeSuspects decides.
 func (j *Judge) judgeDeaths(ctx context.Context) error {
 	if !j.Peers.HeardForLong() {
 		return nil
@@ -66,14 +68,16 @@ func (j *Judge) judgeDeaths(ctx context.Context) error {
 		groups[b.Group] = append(groups[b.Group], b)
 	}
 	for group, boots := range groups {
-		j.deaths.Do(ctx, []string{group}, func() error { return j.judgeAll(ctx, boots, gone) })
+		j.deaths.Do(ctx, []string{group}, func() error {
+			return judgeAll(boots, func(b engine.BoundBoot) error { return j.judge(ctx, b) })
+		})
 	}
 	return nil
 }
 
 // judgeAll judges boots of one group concurrently, because a verdict waits for answers, and an unreachable instance must not delay
-// the others. since is when each boot was first missing.
-func (j *Judge) judgeAll(ctx context.Context, boots []engine.BoundBoot, since map[engine.BoundBoot]time.Time) error {
+// the others.
+func judgeAll(boots []engine.BoundBoot, judge func(engine.BoundBoot) error) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -82,7 +86,7 @@ func (j *Judge) judgeAll(ctx context.Context, boots []engine.BoundBoot, since ma
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := j.judge(ctx, b, since[b]); err != nil {
+			if err := judge(b); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("instance %s: %w", b.Instance, err))
@@ -94,35 +98,40 @@ func (j *Judge) judgeAll(ctx context.Context, boots []engine.BoundBoot, since ma
 }
 
 // judge decides about one boot that the roster does not show. After an error, there is no verdict.
-func (j *Judge) judge(ctx context.Context, b engine.BoundBoot, since time.Time) error {
+func (j *Judge) judge(ctx context.Context, b engine.BoundBoot) error {
 	for {
 		runs, err := j.runsOf(ctx, b)
 		if err != nil || len(runs) == 0 {
 			return err
 		}
-		dead, successor, err := j.isDead(ctx, b, since)
+		dead, successor, err := j.isDead(ctx, b)
 		if err != nil || !dead {
 			return err
 		}
-		ended := 0
-		for part := range slices.Chunk(runs, peer.ControlBatch) {
-			known := map[string]wire.Status{}
-			if successor {
-				reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(part)})
-				if err != nil {
-					return err
-				}
-				known = peer.Statuses(reply)
-			}
-			if !j.Peers.HeardForLong() {
-				return nil // the connection broke meanwhile
-			}
-			ended += j.endDead(ctx, b, part, successor, known)
-		}
-		if ended == 0 {
-			return nil // the cached list was out of date; the next pass reads a new one
+		ended, err := j.endAll(ctx, b, runs, successor)
+		if err != nil || ended == 0 {
+			return err // if none ended, the cached list was out of date; the next pass reads a new one
 		}
 	}
+}
+
+// endAll ends attempts of a dead boot, and returns how many it ended. successor says that another boot of the instance is alive.
+func (j *Judge) endAll(ctx context.Context, b engine.BoundBoot, runs []engine.LiveRun, successor bool) (ended int, err error) {
+	for part := range slices.Chunk(runs, peer.ControlBatch) {
+		known := map[string]wire.Status{}
+		if successor {
+			reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(part)})
+			if err != nil {
+				return ended, err
+			}
+			known = peer.Statuses(reply)
+		}
+		if !j.Peers.HeardForLong() {
+			return ended, nil // the connection broke meanwhile
+		}
+		ended += j.endDead(ctx, b, part, successor, known)
+	}
+	return ended, nil
 }
 
 // runsOf lists the attempts that are bound to a boot, at most maxRuns.
@@ -141,18 +150,11 @@ func (j *Judge) runsOf(ctx context.Context, b engine.BoundBoot) (all []engine.Li
 	return all, nil
 }
 
-// maxUnclear is how long a value that is not a heartbeat delays a verdict (peer.ErrUnclearLease). A live instance overwrites the
-// value within seconds. If the key has such values for longer, another client keeps writing them, and only the ping decides.
-const maxUnclear = 3 * wire.LeaseTTL
-
 // isDead reports whether a boot that the roster does not show is dead. successor reports whether another boot of its instance is
 // alive. Both are undefined after an error.
-func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time) (dead, successor bool, err error) {
+func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot) (dead, successor bool, err error) {
 	read := time.Now()
 	lease, err := j.Peers.ReadLease(ctx, b.Group, b.Instance)
-	if errors.Is(err, peer.ErrUnclearLease) && time.Since(since) > maxUnclear {
-		err = nil
-	}
 	if err != nil || lease.BootID == b.BootID || !j.silentBefore(ctx, b, read, lease.Seq) {
 		return false, false, err
 	}

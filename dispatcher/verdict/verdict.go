@@ -52,20 +52,22 @@ type Config struct {
 // Judge asks about attempts. Create one with New and call Run.
 type Judge struct {
 	Config
-	bound   bound
-	silent  *peer.Lanes                    // of askSilent
-	running *peer.Lanes                    // of askRunning
-	deaths  *peer.Lanes                    // of judgeDeaths
-	left    *peer.Lanes                    // of routeLeft
-	missing map[engine.BoundBoot]time.Time // since when boots with runs are not live in the roster; only judgeDeaths uses it
-	patient time.Duration                  // the part of LostAfter beyond minLostAfter
+	bound    bound
+	silent   *peer.Lanes                    // of askSilent
+	running  *peer.Lanes                    // of askRunning
+	deaths   *peer.Lanes                    // of judgeDeaths
+	doubts   *peer.Lanes                    // of judgeSuspects
+	left     *peer.Lanes                    // of routeLeft
+	missing  map[engine.BoundBoot]time.Time // since when boots with runs are not live in the roster; only judgeDeaths uses it
+	suspects map[engine.BoundBoot]*suspect  // only judgeSuspects uses it
+	patient  time.Duration                  // the part of LostAfter beyond minLostAfter
 }
 
 // New returns a judge.
 func New(cfg Config) *Judge {
 	return &Judge{
-		Config: cfg, bound: newBound(), silent: peer.NewLanes(), running: peer.NewLanes(), deaths: peer.NewLanes(), left: peer.NewLanes(),
-		missing: make(map[engine.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
+		Config: cfg, bound: newBound(), silent: peer.NewLanes(), running: peer.NewLanes(), deaths: peer.NewLanes(), doubts: peer.NewLanes(),
+		left: peer.NewLanes(), missing: make(map[engine.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
 	}
 }
 
@@ -87,6 +89,7 @@ func (j *Judge) Run(ctx context.Context) {
 		every(250*time.Millisecond, "cannot route attempts of stopped instances again, retrying", j.left, j.routeLeft),
 		every(5*time.Second, "cannot find running attempts, retrying", j.running, j.askRunning),
 		every(time.Second, "cannot judge whether instances are dead, retrying", j.deaths, j.judgeDeaths),
+		every(500*time.Millisecond, "cannot judge whether suspects are dead, retrying", j.doubts, j.judgeSuspects),
 	)
 }
 

@@ -35,6 +35,14 @@ const (
 	soon       = 4500 * time.Millisecond // between two attempts with a backoff of 1 s; River's own scheduler polls every 5 s
 )
 
+// needsQuiet skips a promise test unless the caller of the tests has said that nothing else runs on the machine.
+func needsQuiet(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BELFRY_TEST_PROMISES") == "" {
+		t.Skip("NOT COVERED: how soon something happens, because other tests may run at the same time; `task promises` and `.ci/long promises` run it")
+	}
+}
+
 // promise begins a promise test on a cluster. It returns the pulse that measures the machine's stalls.
 func promise(t *testing.T, c *cluster) *rig.Pulse {
 	t.Helper()
@@ -61,6 +69,7 @@ func judge(t *testing.T, p *rig.Pulse, what string, took, bound time.Duration) {
 // The test kills one of two schedulers in turn, in the middle of a second. No fire time is lost or doubled, and no run starts more than
 // 5 s late.
 func TestPromiseSchedulerKilledMidSecond(t *testing.T) {
+	needsQuiet(t)
 	c := newCluster(t)
 	pulse := promise(t, c)
 	c.dispatcher()
@@ -113,6 +122,7 @@ func TestPromiseSchedulerKilledMidSecond(t *testing.T) {
 // A scheduler is frozen in the middle of a second, while it holds rows, and continues long after. The other scheduler serves every fire time
 // in time. The first one does not fire again the runs that it still believes to be due.
 func TestPromiseSchedulerFrozen(t *testing.T) {
+	needsQuiet(t)
 	c := newCluster(t)
 	pulse := promise(t, c)
 	c.dispatcher()
@@ -148,6 +158,7 @@ func TestPromiseSchedulerFrozen(t *testing.T) {
 // Each process of a fleet with two of each role is stopped in order and started again, one after the other, under load. No run starts more
 // than 250 ms late.
 func TestPromiseRollingRestart(t *testing.T) {
+	needsQuiet(t)
 	stall := time.Duration(0)
 	for try := range 3 {
 		t.Run(fmt.Sprintf("try %d", try+1), func(t *testing.T) { stall = rollingRestart(t) })
@@ -225,6 +236,7 @@ func rollingRestart(t *testing.T) (stall time.Duration) {
 // One executor is killed during a run, and another one is frozen at the same moment. The runs of both are declared lost within 15 s,
 // and retried on another instance if the job has retries.
 func TestPromiseExecutorGone(t *testing.T) {
+	needsQuiet(t)
 	c := newCluster(t)
 	pulse := promise(t, c)
 	c.dispatcher()
@@ -268,6 +280,7 @@ func TestPromiseExecutorGone(t *testing.T) {
 
 // A retry with a backoff of 1 s starts within 4.5 s, even if the leader of River dies between the attempts.
 func TestPromiseRetryWithinTwoSeconds(t *testing.T) {
+	needsQuiet(t)
 	c := newCluster(t)
 	pulse := promise(t, c)
 	leader := c.dispatcher()
@@ -305,6 +318,7 @@ func TestPromiseRetryWithinTwoSeconds(t *testing.T) {
 // A serial job has hundreds of held runs. They do not delay another job that fires every second. Then the executor of the running run
 // is killed: only that run is declared lost, and no run that had not started.
 func TestPromiseHeldFiresDelayNobody(t *testing.T) {
+	needsQuiet(t)
 	const held = 500
 	c := newCluster(t)
 	pulse := promise(t, c)
@@ -371,6 +385,7 @@ func settlesJob(t *testing.T, c *cluster, job domain.Job, until time.Time) {
 
 // After NATS was away for four lease times, the death of an executor is still detected within 15 s.
 func TestPromiseLostAfterNATSWasAway(t *testing.T) {
+	needsQuiet(t)
 	if os.Getenv("BELFRY_TEST_LONG") == "" {
 		t.Skip("NOT COVERED: how soon a death is detected after a long outage of NATS; `.ci/long promises` runs it")
 	}
@@ -382,6 +397,7 @@ func TestPromiseLostAfterNATSWasAway(t *testing.T) {
 // The primary of Postgres dies, and a standby that has not received its last commits is promoted. Executors have run attempts that
 // the standby does not know. Every job runs again within 5 s of the promotion.
 func TestPromiseFailover(t *testing.T) {
+	needsQuiet(t)
 	if os.Getenv("BELFRY_TEST_LONG") == "" {
 		t.Skip("NOT COVERED: a failover of Postgres that loses commits; `.ci/long promises` runs it")
 	}
@@ -444,6 +460,7 @@ const (
 
 // A hostile client with the token of one group attacks in every way, and the jobs of another group run on time.
 func TestPromiseHostileGroup(t *testing.T) {
+	needsQuiet(t)
 	attacks := map[string][]hostile.Kind{"everything": nil}
 	length := 20 * time.Second
 	if os.Getenv("BELFRY_TEST_LONG") != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -118,14 +119,8 @@ func TestAlertsAreLockedInOrder(t *testing.T) {
 	ends(t, s, first, domain.OutcomeFailed)
 	ends(t, s, last, domain.OutcomeFailed)
 	good, bad := start(t, s, first), start(t, s, last)
-	tx, err := s.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context())                                                                       //nolint:errcheck // it only holds locks
-	if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil { // it is a second
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.Pool())
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it only holds locks
 	lock := func(job domain.JobID) error {
 		_, err := tx.Exec(t.Context(), `SELECT 1 FROM alert_state WHERE job_id = $1 FOR UPDATE NOWAIT`, job)
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
+	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -273,15 +274,9 @@ func TestJobsWaitForTheirCalendar(t *testing.T) {
 			return err
 		},
 	} {
-		tx, err := s.Pool().Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := pgtest.Begin(t, s.Pool())
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // an open transaction would block the closing of the store
 		days := fmt.Sprintf(`{"weekdays": [], "dates": ["2030-05-0%d"]}`, n+1)
-		if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-			t.Fatal(err)
-		}
 		if _, err := tx.Exec(t.Context(), `UPDATE calendars SET days_off = $1`, days); err != nil {
 			t.Fatal(err)
 		}

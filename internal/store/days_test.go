@@ -14,14 +14,8 @@ func TestDaysAreMadeOnce(t *testing.T) {
 		t.Run(function, func(t *testing.T) {
 			s, _ := openAt(t, pgtest.Database(t, store.Migrate))
 			makeDay := `SELECT ` + function + `(current_date + 100)`
-			first, err := s.Pool().Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := pgtest.Begin(t, s.Pool())
 			defer first.Rollback(t.Context()) //nolint:errcheck // it is committed below
-			if _, err := first.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-				t.Fatal(err)
-			}
 			if _, err := first.Exec(t.Context(), makeDay); err != nil {
 				t.Fatal(err)
 			}

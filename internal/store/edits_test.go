@@ -533,10 +533,7 @@ func TestEditsThatWait(t *testing.T) {
 					t.Fatalf("only %d runs are planned", len(planned))
 				}
 				fired := planned[len(planned)-3]
-				tx, err := s.Pool().Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := pgtest.Begin(t, s.Pool())
 				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 				statements := []string{`UPDATE runs_live SET state = 'queued', admitted = true WHERE due_at = $1`}
 				if ended {

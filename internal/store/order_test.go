@@ -121,10 +121,7 @@ func TestDeleteSeesConcurrentRuns(t *testing.T) {
 				})
 			}
 			if what == "a new run" {
-				tx, err := s.Pool().Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := pgtest.Begin(t, s.Pool())
 				if _, err := s.PlanChildTx(t.Context(), tx, domain.NewRunID(s.Now()), job.ID, s.Now()); err != nil {
 					t.Fatal(err)
 				}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -257,10 +258,7 @@ func TestEditInAPause(t *testing.T) {
 func TestPauseWaitsForPlanners(t *testing.T) {
 	s, _ := open(t)
 	create(t, s, "j", everySecond)
-	tx, err := s.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.Pool())
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it only holds a lock
 	if _, err := tx.Exec(t.Context(), `SELECT * FROM pauses_for_planning(now())`); err != nil {
 		t.Fatal(err)

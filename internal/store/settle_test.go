@@ -344,10 +344,7 @@ func TestChildren(t *testing.T) {
 		for _, up := range ups.ups {
 			got = append(got, on[up.ChildJob])
 			for range 2 { // the River job is processed twice
-				tx, err := s.Pool().Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := pgtest.Begin(t, s.Pool())
 				if _, err := s.PlanChildTx(t.Context(), tx, up.RunID, up.ChildJob, up.EndedAt); err != nil {
 					t.Fatal(err)
 				}
@@ -535,10 +532,7 @@ func TestLastTwoShards(t *testing.T) {
 // gate locks a broadcast. The returned function waits until two transactions wait for the lock, and releases it.
 func gate(t *testing.T, s *store.Store, broadcast domain.RunID) (open func()) {
 	t.Helper()
-	tx, err := s.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.Pool())
 	if _, err := tx.Exec(t.Context(), `SELECT FROM broadcasts WHERE id = $1 FOR UPDATE`, broadcast); err != nil {
 		t.Fatal(err)
 	}

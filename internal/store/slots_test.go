@@ -523,10 +523,7 @@ func TestCoverLocksWhatWaitsFirst(t *testing.T) {
 	}
 	trigger(t, s, job.ID, 1)
 	second := admissions(t, s, claim(t, s))
-	tx, err := s.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.Pool())
 	defer tx.Rollback(t.Context()) //nolint:errcheck // it only holds locks
 	lock := func(sql string) error {
 		_, err := tx.Exec(t.Context(), sql, first[0].RunID)

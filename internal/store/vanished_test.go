@@ -117,10 +117,7 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 	s, _ := openAt(t, link.url)
 	run := start(t, s, job.ID)
 
-	tx, err := direct.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, direct.Pool())
 	if _, err := tx.Exec(t.Context(), `LOCK runs_live IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}

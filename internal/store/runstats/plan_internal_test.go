@@ -17,10 +17,7 @@ func TestTheHistoryIsReadWithoutCeremony(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	tx, err := s.Pool().Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, s.Pool())
 	defer tx.Rollback(t.Context())
 	if _, err := tx.Exec(t.Context(), `SET LOCAL parallel_setup_cost = 0; SET LOCAL parallel_tuple_cost = 0; SET LOCAL jit_above_cost = 0;
 		SET LOCAL min_parallel_table_scan_size = 0; SET LOCAL max_parallel_workers_per_gather = 2; SET LOCAL jit = on`); err != nil {
