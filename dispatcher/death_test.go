@@ -232,9 +232,13 @@ func TestNoVerdict(t *testing.T) {
 // lost, nor postpones the verdicts about dead ones for longer than 15 s.
 func TestVerdictsDuringAttack(t *testing.T) {
 	w := newWorld(t, option{})
-	// Both instances have sent their last heartbeat: the bucket refuses the next ones. Only one of them answers.
+	// The bucket refuses the heartbeats of all instances. One instance only answers pings, one is dead, and one only sends heartbeats, as an
+	// executor does that believes that its name is taken.
 	var ids []domain.RunID
-	all := []*puppet{w.join("answering", func(p *puppet) { p.handlers = []string{"answering"} }), w.join("dead", func(p *puppet) { p.handlers = []string{"dead"} })}
+	var all []*puppet
+	for _, name := range []string{"answering", "dead", "beating"} {
+		all = append(all, w.join(name, func(p *puppet) { p.handlers = []string{name} }))
+	}
 	for _, p := range all {
 		id := w.trigger(w.job(p.name, func(s *domain.JobSpec) { s.Handler = p.name }))
 		p.got(id, 1)
@@ -243,6 +247,7 @@ func TestVerdictsDuringAttack(t *testing.T) {
 	}
 	all[0].hush()
 	all[1].leave()
+	all[2].set(func() { all[2].deaf, all[2].refused = true, true })
 	begun := time.Now()
 	w.eventually("the attempt of the dead instance is lost", func() bool {
 		for _, p := range all {
@@ -256,8 +261,10 @@ func TestVerdictsDuringAttack(t *testing.T) {
 	if took := time.Since(begun); took < wire.LeaseTTL {
 		t.Errorf("lost after %s, when its instance could still start it", took)
 	}
-	if r := w.run(ids[0]); r.State != "running" {
-		t.Errorf("the run of the live instance is %+v", r)
+	for _, id := range []domain.RunID{ids[0], ids[2]} {
+		if r := w.run(id); r.State != "running" {
+			t.Errorf("the run of a live instance is %+v", r)
+		}
 	}
 }
 
@@ -381,7 +388,7 @@ func TestGroupDelaysNoVerdictOfAnother(t *testing.T) {
 	_, late := running("h", "late")
 	dead.die()
 	overdue(late)
-	w.eventually("all work for group h hangs", func() bool { return hanging.waiting.Load() == 3 })
+	w.eventually("all work for group h hangs", func() bool { return hanging.waiting.Load() >= 3 })
 
 	a, lost := running("g", "a")
 	b, unknown := running("g", "b")
@@ -392,7 +399,8 @@ func TestGroupDelaysNoVerdictOfAnother(t *testing.T) {
 	w.becomes(lost, "failed/lost")
 	w.becomes(unknown, "failed/lost")
 	w.becomes(timedOut, "failed/timeout")
-	if n := hanging.waiting.Load(); n != 3 {
+	// Each kind of work asks once about a group: verdicts, also about suspects; running attempts; overdue runs.
+	if n := hanging.waiting.Load(); n > 4 {
 		t.Errorf("%d queries about group h hang", n)
 	}
 }

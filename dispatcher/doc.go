@@ -52,8 +52,8 @@
 //
 // Why this holds. Let A be an attempt in the list, and n the beat of its newest offer round. Heartbeat n was received before A's
 // binding committed, so it was stored before the list was read, and so before R. This process has received it, or a later one
-// of the same boot that replaced it, 10.5 s before R at the latest (roster.received handles messages that another boot's
-// heartbeat replaced). A heartbeat is received after it was sent, so T[n] < R - 10.5 s. An attempt can start only before
+// of the same boot that replaced it, 10.5 s before R at the latest (if the watch skips a message, roster.received restarts the 10.5
+// s). A heartbeat is received after it was sent, so T[n] < R - 10.5 s. An attempt can start only before
 // T[n] + 10 s, which is before R - 0.5 s. Therefore no attempt of the list starts after R. If A's bind was raised after the list
 // was read, the verdict changes nothing, because it compares the bind.
 //
@@ -64,6 +64,14 @@
 //
 // If the executor does not report the end of an attempt, the dispatcher ends the attempt after its timeout and a grace period.
 // The dispatcher kills the attempt at the executor first, or waits until the last binding is over 11 s old.
+//
+// Missing heartbeats prove nothing while this process may have missed some: the watch has skipped messages, or it began not long ago. They
+// prove nothing either while other values make the bucket refuse heartbeats. A client can cause both all the time, also from another
+// group (roster.Guard removes such values). Then verdict.judgeSuspects has another rule: an attempt is lost if the boot has given no sign of
+// life for 10.5 s, no answer to a ping and no heartbeat, not even a refused one; and if the judge has known the attempt, in its present bind,
+// for 10.5 s. The second condition suffices for the fence: n was captured before the binding committed, so before the judge knew the attempt,
+// and an attempt can start only before T[n] + 10 s. It does not matter which heartbeats anyone received. This rule does not replace the
+// first one, because it takes longer for attempts that are bound after the death.
 //
 // A verdict also takes 10 s if another process has taken the instance name of the boot. If that process answers an offer, the
 // answer does not free the attempt, because the bound boot may be alive and may have received the offer too.

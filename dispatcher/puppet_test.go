@@ -43,6 +43,7 @@ type puppet struct {
 	refuse  string                             // the reason of all refusals; "" means accept
 	mute    bool                               // does not answer offers
 	deaf    bool                               // does not answer control requests
+	refused bool                               // the bucket refuses its heartbeats
 	silent  bool                               // does not report its runs of a job
 	pinged  int                                // the number of pings that asked for the runs of a job
 	auto    bool                               // ends runs successfully at once
@@ -141,9 +142,14 @@ func (p *puppet) beat() {
 	if !p.older {
 		h.Beat = int64(len(p.beats))
 	}
+	refused := p.refused
 	p.mu.Unlock()
+	m := &nats.Msg{Subject: "$KV." + wire.BucketInstances + "." + wire.InstanceKey(p.group, p.name), Data: wire.Encode(h)}
+	if refused {
+		m.Header = nats.Header{nats.ExpectedLastSubjSeqHdr: []string{"1"}}
+	}
 	// A heartbeat that is lost while NATS is unavailable is followed by another one.
-	_ = p.nc.Publish("$KV."+wire.BucketInstances+"."+wire.InstanceKey(p.group, p.name), wire.Encode(h))
+	_ = p.nc.PublishMsg(m)
 }
 
 // set changes the instance's behaviour.

@@ -21,6 +21,9 @@ const (
 	takenTries = 10
 )
 
+// contestedAgain is the distance of heartbeats while other clients write the key: a dispatcher may miss a heartbeat that is replaced at once.
+const contestedAgain = 500 * time.Millisecond
+
 // errLargeBeat means that the heartbeat, which contains all handlers and labels, is larger than wire.MaxHeartbeat.
 var errLargeBeat = errors.New("the heartbeat is too large")
 
@@ -62,6 +65,9 @@ func (l *link) beat(ctx context.Context) {
 			}
 		} else {
 			tries = 0
+			if l.hold.contested {
+				again = time.After(contestedAgain)
+			}
 		}
 		for due := false; !due; {
 			select {

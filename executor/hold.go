@@ -20,6 +20,8 @@ var errNameTaken = errors.New("another process sends heartbeats under this insta
 type hold struct {
 	seq   uint64 // sequence number of the last acknowledged heartbeat; 0 before the first
 	taken bool   // the last write was refused because another boot's heartbeat was stored
+	// The last write has overwritten a value that was not a heartbeat.
+	contested bool
 	// A heartbeat that was sent and not acknowledged may be the stored one. As long as that is possible, this boot
 	// takes the key over again instead of treating it as another boot's.
 	unsure   bool
@@ -71,10 +73,16 @@ func (l *link) write(ctx context.Context, sent instant, data []byte) error {
 			break
 		}
 	}
+	contested := false
+	if at := l.overwrite.Load(); isWrongSequence(err) && at != nil && since(*at, sent) <= wire.LeaseTTL {
+		contested = true
+		seq, err = l.store(ctx, l.keySubject(), expecting(anySeq), data)
+	}
 	if isWrongSequence(err) {
 		err = errNameTaken
 	}
 	l.hold.note(sent, seq, err)
+	l.hold.contested = contested && err == nil
 	l.silent.Store(l.hold.taken)
 	return err
 }

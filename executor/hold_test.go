@@ -166,6 +166,45 @@ func TestTakenNameIsTriedAgainSoon(t *testing.T) {
 	})
 }
 
+// Another client writes the key all the time. After a dispatcher has said so, the instance overwrites these messages, but never for longer
+// than a lease.
+func TestOverwritesWhatIsNoHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bucket shelf
+		b := newShelvedBoot(t, &bucket)
+		must(t, b.link.sendBeat(t.Context()))
+		disturb := func() {
+			bucket.seq++
+			bucket.last, bucket.data = bucket.seq, nil
+		}
+		tell := func(boot string) {
+			b.link.takeControl(&nats.Msg{Data: wire.Encode(wire.Control{V: wire.Version, Op: wire.OpOverwrite, BootID: boot})})
+		}
+		disturb()
+		tell("another")
+		if err := b.link.sendBeat(t.Context()); !errors.Is(err, errNameTaken) || !b.link.silent.Load() {
+			t.Fatalf("what another boot is notified of: %v, silent %t", err, b.link.silent.Load())
+		}
+		tell(b.boot)
+		for range 3 {
+			disturb()
+			must(t, b.link.sendBeat(t.Context()))
+			if bucket.holder(t) != b.boot || b.link.silent.Load() || !b.link.hold.contested {
+				t.Errorf("held by %q, silent %t, contested %t", bucket.holder(t), b.link.silent.Load(), b.link.hold.contested)
+			}
+		}
+		must(t, b.link.sendBeat(t.Context()))
+		if b.link.hold.contested {
+			t.Error("still contested")
+		}
+		time.Sleep(wire.LeaseTTL + time.Second)
+		disturb()
+		if err := b.link.sendBeat(t.Context()); !errors.Is(err, errNameTaken) {
+			t.Errorf("long after it received the request: %v", err)
+		}
+	})
+}
+
 func TestMaybeStored(t *testing.T) {
 	for err, want := range map[error]bool{
 		context.DeadlineExceeded:     true,

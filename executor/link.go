@@ -47,6 +47,8 @@ type link struct {
 	store    storeFunc   // publish; tests replace it
 	silent   atomic.Bool // another boot holds the name, and requests under it are meant for that boot
 
+	overwrite atomic.Pointer[instant] // when a dispatcher last allowed to overwrite the key (wire.OpOverwrite)
+
 	conn     atomic.Pointer[nats.Conn] // set by connect
 	subs     []*nats.Subscription      // set by connect
 	offers   chan *nats.Msg
@@ -240,6 +242,14 @@ func (l *link) takeControl(msg *nats.Msg) {
 		l.respond(msg, wire.Encode(wire.ControlReply{V: wire.Version, Instance: l.engine.instance, BootID: l.engine.boot,
 			Load: l.engine.load(), Error: err.Error()}))
 		return
+	}
+	if m.Op == wire.OpOverwrite {
+		if m.BootID == l.engine.boot {
+			now := l.engine.now()
+			l.overwrite.Store(&now)
+			l.beatNow()
+		}
+		return // the sender expects no answer
 	}
 	if l.silent.Load() {
 		if m.Op == wire.OpKill || m.Op == wire.OpSettled { // the request may be about runs of this boot, but the other boot answers

@@ -62,6 +62,21 @@ func (p *Peers) Drain(ctx context.Context, group, instance string) error {
 	return err
 }
 
+// Listen calls heard for each heartbeat of an instance's boot that is published, also if the bucket refuses it. The returned function
+// ends this.
+func (p *Peers) Listen(group, instance, boot string, heard func()) (stop func(), err error) {
+	sub, err := p.nc.Subscribe(wire.InstanceSubject(wire.InstanceKey(group, instance)), func(msg *nats.Msg) {
+		var beat wire.Heartbeat
+		if len(msg.Data) <= wire.MaxHeartbeat && wire.Decode(msg.Data, &beat) == nil && beat.BootID == boot {
+			heard()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = sub.Unsubscribe() }, nil // it fails only if the connection is closed
+}
+
 // Lease is what the leader of the instance bucket has stored at the key of one instance.
 type Lease struct {
 	// BootID is the boot of the newest heartbeat. It is "" if the key has expired, the instance deleted it at its shutdown, or the

@@ -47,11 +47,12 @@ type Guard struct {
 	GuardConfig
 	count  *prometheus.CounterVec
 	warned map[string]time.Time // by group and reason; used only by Run
+	told   map[key]time.Time    // when each instance was last told to overwrite its key; used only by Run
 }
 
 // NewGuard returns a Guard that removes nothing until Run is called.
 func NewGuard(cfg GuardConfig) *Guard {
-	g := &Guard{GuardConfig: cfg, warned: make(map[string]time.Time), count: prometheus.NewCounterVec(prometheus.CounterOpts{
+	g := &Guard{GuardConfig: cfg, warned: make(map[string]time.Time), told: make(map[key]time.Time), count: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "belfry_heartbeats_removed_total", Help: "Heartbeats that this dispatcher has removed from the bucket, by group and reason: too_large, max_instances or misdirected.",
 	}, []string{"group", "reason"})}
 	if cfg.Registry != nil {
@@ -113,20 +114,38 @@ func (g *Guard) turn(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// clean removes misdirected acknowledgements.
+// tellAgain is the least time between two requests to an instance to overwrite its key.
+const tellAgain = time.Second
+
+// tell allows the boot of an instance to overwrite its key. If another boot has the name too, neither may: then the bucket refuses heartbeats
+// for another reason.
+func (g *Guard) tell(s stray) error {
+	now := time.Now()
+	if s.boot == "" || now.Sub(g.told[s.key]) < tellAgain {
+		return nil
+	}
+	if len(g.told) >= reportedMax {
+		clear(g.told)
+	}
+	g.told[s.key] = now
+	request := wire.Encode(wire.Control{V: wire.Version, Op: wire.OpOverwrite, BootID: s.boot})
+	return g.JetStream.Conn().Publish(wire.ControlSubject(s.group, s.name), request)
+}
+
+// clean removes misdirected acknowledgements, and allows the instances to overwrite more of them.
 func (g *Guard) clean(ctx context.Context) error {
 	stream, err := g.JetStream.Stream(ctx, "KV_"+wire.BucketInstances)
 	if err != nil {
 		return err
 	}
-	for k, seq := range g.Roster.takeStrays() {
-		if err := g.purge(ctx, stream, k, seq); err != nil {
+	for _, s := range g.Roster.takeStrays() {
+		if err := errors.Join(g.purge(ctx, stream, s.key, s.seq), g.tell(s)); err != nil {
 			return err
 		}
-		g.count.WithLabelValues(k.group, misdirected).Inc()
-		if at := k.group + " " + misdirected; g.due(at) {
+		g.count.WithLabelValues(s.group, misdirected).Inc()
+		if at := s.group + " " + misdirected; g.due(at) {
 			g.Log.Warn("an executor directs acknowledgements to the heartbeat of an instance, they are removed: look for the group with "+
-				"malformed results or logs and replace its token", "group", k.group, "instance", k.name)
+				"malformed results or logs and replace its token", "group", s.group, "instance", s.name)
 		}
 	}
 	return nil

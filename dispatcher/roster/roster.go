@@ -252,19 +252,33 @@ func (r *Roster) misdirected(k string, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.disturbed(at, seq)
-	if r.voices[at] == nil && (len(r.strays) >= straysMax || !ok || !wire.ValidInstance(name) || !domain.ValidGroupName(group)) {
+	v := r.voices[at]
+	if v != nil {
+		v.stray = time.Now()
+	}
+	if v == nil && (len(r.strays) >= straysMax || !ok || !wire.ValidInstance(name) || !domain.ValidGroupName(group)) {
 		return
 	}
 	r.strays[at] = seq
 	lifecycle.Signal(r.astray)
 }
 
+// stray is a key with a misdirected acknowledgement.
+type stray struct {
+	key
+	seq  uint64
+	boot string // the only boot that was heard under the key; "" if there are several or none
+}
+
 // takeStrays returns the keys with a misdirected acknowledgement, and forgets them.
-func (r *Roster) takeStrays() map[key]uint64 {
+func (r *Roster) takeStrays() (taken []stray) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	taken := r.strays
-	r.strays = make(map[key]uint64)
+	for k, seq := range r.strays {
+		boot, _ := r.voices[k].sole()
+		taken = append(taken, stray{k, seq, boot})
+	}
+	clear(r.strays)
 	return taken
 }
 

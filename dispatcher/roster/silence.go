@@ -19,6 +19,7 @@ const bootsMax = 8
 type voices struct {
 	boots []voice
 	lost  time.Time // when a boot was dropped because there were more than bootsMax
+	stray time.Time // when the key last had an acknowledgement that another client had directed to it
 }
 
 type voice struct {
@@ -59,7 +60,15 @@ func (v *voices) old(now time.Time) bool {
 			return false
 		}
 	}
-	return now.Sub(v.lost) > silence
+	return now.Sub(v.lost) > silence && now.Sub(v.stray) > silence
+}
+
+// sole returns the boot that alone was heard under the name.
+func (v *voices) sole() (boot string, ok bool) {
+	if v == nil || len(v.boots) != 1 {
+		return "", false
+	}
+	return v.boots[0].boot, true
 }
 
 // Silent reports whether an instance's boot had been silent for long enough at the given time. That is the case if this

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
@@ -9,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// enough is how long the judge must know the attempts of a suspect, and how long the suspect must have answered no ping. It exceeds
+// enough is how long the judge must know the attempts of a suspect, and how long the suspect must have given no sign of life. It exceeds
 // LeaseTTL by half a second, because the clocks of two machines do not run at exactly the same rate.
 const enough = wire.LeaseTTL + 500*time.Millisecond
 
@@ -18,11 +19,14 @@ const pingWait = 500 * time.Millisecond
 
 // suspect is a boot whose heartbeats are overdue at a time when missing heartbeats prove nothing: Roster.Doubtful.
 //
-// The judge asks it again and again. If it has not answered for long enough, it counts as dead. Its attempts are lost as soon as the judge
-// has known them for long enough, each in its present bind: see "The fence" in package dispatcher. Only the goroutine that works for the
-// boot's group uses the fields.
+// The judge pings it again and again, and listens to the heartbeats that the bucket may refuse. If there was no sign of life for long
+// enough, the boot counts as dead. Its attempts are lost as soon as the judge has known them for long enough, each in its present bind: see
+// "The fence" in package dispatcher. Only the goroutine that works for the boot's group uses since and known.
 type suspect struct {
-	since time.Time             // when the first ping was sent that the boot did not answer; zero before that
+	heard atomic.Bool // a heartbeat was published since the last look
+	stop  func()      // ends listening
+
+	since time.Time             // when the first ping was sent since the last sign of life; zero before that
 	known map[binding]time.Time // since when the judge knows each binding to the boot
 }
 
@@ -48,7 +52,6 @@ func (s *suspect) note(runs []engine.LiveRun, now time.Time) {
 func (s *suspect) knownForLong(runs []engine.LiveRun, now time.Time) (old []engine.LiveRun) {
 	for i := range runs {
 		since := s.known[binding{runs[i].ID, runs[i].Attempt, runs[i].Bind}]
-		//sim:seam known-for-long
 		if now.Sub(since) >= enough {
 			old = append(old, runs[i])
 		}
@@ -57,11 +60,11 @@ func (s *suspect) knownForLong(runs []engine.LiveRun, now time.Time) (old []engi
 }
 
 // judgeSuspects declares attempts of suspects lost. Its verdicts take the steps 1, 2, 3, 5, 6 and 7 of judgeDeaths. Instead of step 4, the
-// boot must have answered no ping for 10.5 s, and the judge must have known the binding of the attempt for 10.5 s. Other clients can
-// postpone neither of them.
+// boot must have given no sign of life for 10.5 s, and the judge must have known the binding of the attempt for 10.5 s. Other clients
+// can postpone neither of them.
 func (j *Judge) judgeSuspects(ctx context.Context) error {
-	if !j.Peers.HeardForLong() {
-		clear(j.suspects) // the pings had no answer because NATS was not available
+	if !j.Peers.Connected() {
+		j.keepSuspects(nil) // there is no sign of life because NATS is not available
 		return nil
 	}
 	boots, err := j.boundBoots(ctx, recent)
@@ -76,19 +79,34 @@ func (j *Judge) judgeSuspects(ctx context.Context) error {
 		}
 		k := engine.BoundBoot{Group: b.Group, Instance: b.Instance, BootID: b.BootID}
 		if suspects[k] = j.suspects[k]; suspects[k] == nil {
-			suspects[k] = &suspect{}
+			s := &suspect{}
+			if s.stop, err = j.Peers.Listen(b.Group, b.Instance, b.BootID, func() { s.heard.Store(true) }); err != nil {
+				return err
+			}
+			suspects[k] = s
+			j.suspects[k] = s
 		}
 		if j.doubts.Idle(b.Group) {
 			groups[b.Group] = append(groups[b.Group], k)
 		}
 	}
-	j.suspects = suspects
+	j.keepSuspects(suspects)
 	for group, boots := range groups {
 		j.doubts.Do(ctx, []string{group}, func() error {
 			return judgeAll(boots, func(b engine.BoundBoot) error { return j.judgeSuspect(ctx, b, suspects[b]) })
 		})
 	}
 	return nil
+}
+
+// keepSuspects makes the given boots the only suspects.
+func (j *Judge) keepSuspects(suspects map[engine.BoundBoot]*suspect) {
+	for b, s := range j.suspects {
+		if suspects[b] == nil {
+			s.stop()
+			delete(j.suspects, b)
+		}
+	}
 }
 
 // judgeSuspect asks a suspect once, and gives a verdict if the time has come.
@@ -100,8 +118,8 @@ func (j *Judge) judgeSuspect(ctx context.Context, b engine.BoundBoot, s *suspect
 	s.note(runs, time.Now())
 	asked := time.Now()
 	reply, err := j.pingSuspect(ctx, b)
-	if err == nil && reply.BootID == b.BootID {
-		*s = suspect{}
+	if s.heard.Swap(false) || (err == nil && reply.BootID == b.BootID) {
+		s.since, s.known = time.Time{}, nil
 		return nil // it is alive
 	}
 	if s.since.IsZero() {

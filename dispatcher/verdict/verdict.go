@@ -67,13 +67,14 @@ type Judge struct {
 func New(cfg Config) *Judge {
 	return &Judge{
 		Config: cfg, bound: newBound(), silent: peer.NewLanes(), running: peer.NewLanes(), deaths: peer.NewLanes(), doubts: peer.NewLanes(),
-		left: peer.NewLanes(), missing: make(map[engine.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
+		left: peer.NewLanes(), missing: make(map[engine.BoundBoot]time.Time), suspects: make(map[engine.BoundBoot]*suspect), patient: max(cfg.LostAfter-minLostAfter, 0),
 	}
 }
 
 // Run asks instances and gives verdicts until ctx ends. Each kind of question has its own loop, and in a loop each group has its own
 // lane, because questions wait for answers.
 func (j *Judge) Run(ctx context.Context) {
+	defer j.keepSuspects(nil)
 	every := func(period time.Duration, failure string, lanes *peer.Lanes, f func(context.Context) error) func(context.Context) {
 		return func(ctx context.Context) {
 			defer lanes.Wait()

@@ -282,6 +282,8 @@ type Control struct {
 	Code   []byte `json:"code,omitempty"`   // base64 in JSON
 	Reason string `json:"reason,omitempty"` // for kill: killed, covered or timeout
 	JobID  int64  `json:"job_id,omitempty"` // for ping: the executor answers with the number of its attempts of this job
+	// BootID is the boot to which an overwrite request is directed.
+	BootID string `json:"boot_id,omitempty"`
 }
 
 // Ref identifies an attempt of a run. In a settled request, BootID is the boot id of the settled result.
@@ -299,6 +301,9 @@ const (
 	OpDrain   = "drain"   // the executor must take no more attempts
 	OpSettled = "settled" // the results of these attempts are in Postgres; the executor may delete them
 	OpScript  = "script"  // carries the code of a script
+	// OpOverwrite tells a boot that the bucket refuses its heartbeats because of a value that is not a heartbeat, and not because
+	// another process has taken the instance's name. For LeaseTTL, the boot may write its key without a condition.
+	OpOverwrite = "overwrite"
 )
 
 // ControlReply answers every Control request.

@@ -237,6 +237,18 @@ func rollingRestart(t *testing.T) (stall time.Duration) {
 // and retried on another instance if the job has retries.
 func TestPromiseExecutorGone(t *testing.T) {
 	needsQuiet(t)
+	executorsGo(t, func(*cluster) {})
+}
+
+// The same while a client with the token of another group makes NATS refuse the heartbeats of these instances: it directs the
+// acknowledgements of its own messages to their keys.
+func TestPromiseExecutorGoneDuringAttack(t *testing.T) {
+	needsQuiet(t)
+	executorsGo(t, func(c *cluster) { attacked(t, c, []hostile.Kind{hostile.Answers}) })
+}
+
+// executorsGo calls begun when all runs of the test are running, and then ends two of three executors.
+func executorsGo(t *testing.T, begun func(*cluster)) {
 	c := newCluster(t)
 	pulse := promise(t, c)
 	c.dispatcher()
@@ -254,13 +266,14 @@ func TestPromiseExecutorGone(t *testing.T) {
 		return ids[0]
 	}
 	never := map[string]domain.RunID{"killed": on("i1", job.ID), "frozen": on("i2", job.ID)}
-	retried := c.trigger(again.ID)
-	for _, id := range []domain.RunID{never["killed"], never["frozen"], retried} {
+	alive, retried := on("i3", job.ID), c.trigger(again.ID)
+	for _, id := range []domain.RunID{never["killed"], never["frozen"], alive, retried} {
 		c.reaches(id, patience, "runs", func(r domain.Run) bool { return r.State == domain.Running })
 	}
 	if r := c.run(retried); r.Instance != "i1" {
 		t.Fatalf("it runs on %s: %s", r.Instance, r.Route)
 	}
+	begun(c)
 	frozen.signal(syscall.SIGSTOP)
 	killed.kill()
 	gone := c.now()
@@ -276,6 +289,27 @@ func TestPromiseExecutorGone(t *testing.T) {
 		t.Errorf("attempt 1 ended %s, attempt 2 runs on %q", r.Attempts[0].Reason, r.Instance)
 	}
 	judge(t, pulse, "from the death of the executor to the verdict about a run with a retry", r.Attempts[0].FinishedAt.Sub(gone), lostWithin)
+	if r := c.run(alive); r.State != domain.Running || r.Attempt != 1 {
+		t.Errorf("the run of the live executor is %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+	}
+}
+
+// attacked starts a hostile client with the token of another group. The client's own use of the CPU is not part of a promise.
+func attacked(t *testing.T, c *cluster, kinds []hostile.Kind) *process {
+	t.Helper()
+	made, err := c.api.CreateGroup(t.Context(), "mallory", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := hostile.Config{
+		URL: c.natsFor, Group: "mallory", Token: made.Token, Kinds: kinds, Victims: []string{group + ".i1", group + ".i2", group + ".i3"},
+	}
+	attacker := launch(t, "hostile", "hostile", c.dir, []string{"GOMAXPROCS=1", config.Env()})
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, attacker.cmd.Process.Pid, 10); err != nil {
+		t.Fatal(err)
+	}
+	attacker.says("attacking")
+	return attacker
 }
 
 // A retry with a backoff of 1 s starts within 4.5 s, even if the leader of River dies between the attempts.
@@ -491,16 +525,7 @@ func withstands(t *testing.T, kinds []hostile.Kind, length time.Duration) {
 			}
 		}))
 	}
-	made, err := c.api.CreateGroup(t.Context(), "mallory", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The client's own use of the CPU is not part of the promise.
-	attacker := launch(t, "hostile", "hostile", c.dir, []string{"GOMAXPROCS=1", hostile.Config{URL: c.natsFor, Group: "mallory", Token: made.Token, Kinds: kinds}.Env()})
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, attacker.cmd.Process.Pid, 10); err != nil {
-		t.Fatal(err)
-	}
-	attacker.says("attacking")
+	attacker := attacked(t, c, kinds)
 	from := c.now()
 	every(length, 1, func(int) {})
 	until := c.now()

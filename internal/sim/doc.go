@@ -12,6 +12,7 @@
 //   - a process freezes, or its link is cut;
 //   - NATS restarts, with or without its storage;
 //   - messages are late or lost;
+//   - another client makes NATS refuse heartbeats;
 //   - Postgres is away, a transaction fails, or its outcome is unknown;
 //   - a process measures the database's clock wrong.
 //

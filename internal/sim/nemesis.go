@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/sim/simnats"
 )
 
@@ -116,6 +117,16 @@ func (n *nemesis) restartNATS(down time.Duration, wipe bool) {
 		n.mu.Unlock()
 	}
 	n.nats.Start(wipe)
+}
+
+// siege directs acknowledgements to the keys of instances, so that the bucket refuses their heartbeats.
+func (n *nemesis) siege(d, period time.Duration, keys ...string) {
+	n.event("nemesis", fmt.Sprintf("disturbs %v every %s for %s", keys, period, d))
+	for end := time.Now().Add(d); time.Now().Before(end) && !n.healed.Load(); time.Sleep(period) {
+		for _, k := range keys {
+			n.nats.Direct(wire.InstanceSubject(k), []byte(`{"stream":"BELFRY_RESULTS","seq":1}`))
+		}
+	}
 }
 
 func (n *nemesis) databaseAway(d time.Duration) {

@@ -16,6 +16,7 @@ type plan struct {
 	rolling  bool // nothing breaks, but each process is stopped in order and started again, one after the other
 	crowded  bool // instances have one slot, and processes freeze when they have received the answer to an offer
 	freezes  bool // in addition to other faults, processes that hold attempts freeze for longer than a heartbeat is valid
+	siege    bool // in addition to other faults, another client makes NATS refuse heartbeats, while executors freeze
 	narrow   bool // dispatchers hold one message of results of each group, so that others go to the overflow
 	capacity int
 	nodes    []nodePlan
@@ -44,7 +45,7 @@ type step struct {
 func newPlan(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := plan{
-		calm: seed%10 == 0, stalls: seed%10 == 5, rolling: seed%20 == 8, crowded: seed%10 == 3, freezes: seed%5 == 2, narrow: seed%4 == 1, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
+		calm: seed%10 == 0, stalls: seed%10 == 5, rolling: seed%20 == 8, crowded: seed%10 == 3, freezes: seed%5 == 2, siege: seed%10 == 9, narrow: seed%4 == 1, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
 		nodes: []nodePlan{
 			{"s1", schedulerRole, ""}, {"s2", schedulerRole, ""}, {"d1", dispatcherRole, ""}, {"d2", dispatcherRole, ""},
 			{"e1", executorRole, "g"}, {"e2", executorRole, "g"}, {"e3", executorRole, "h"},
@@ -87,6 +88,9 @@ func newPlan(seed uint64) plan {
 	if p.freezes {
 		p.addFreezes(rand.New(rand.NewPCG(seed, 7)))
 	}
+	if p.siege {
+		p.addSiege(rand.New(rand.NewPCG(seed, 8)))
+	}
 	return p
 }
 
@@ -107,6 +111,19 @@ func (p *plan) addFreezes(rng *rand.Rand) {
 				w.nemesis.crashAt(sender, &trap{point: "bound", freeze: lasts + more, also: func() { w.nemesis.freezeAll(lasts, "e1", "e2", "e3") }}, skip, 0)
 			}
 		}
+		p.steps = append(p.steps, s)
+	}
+}
+
+// addSiege makes another client disturb the heartbeats of some executors for most of the time, and freezes executors meanwhile.
+func (p *plan) addSiege(rng *rand.Rand) {
+	victims := []string{"g.e1", "g.e2", "h.e3"}[rng.IntN(3):]
+	period := time.Duration(5+rng.IntN(300)) * time.Millisecond
+	p.steps = append(p.steps, step{at: 2 * time.Second, do: func(w *World) { w.nemesis.siege(30*time.Second, period, victims...) }})
+	for i := range 2 {
+		name := fmt.Sprintf("e%d", 1+rng.IntN(3))
+		lasts := 10*time.Second + time.Duration(rng.Int64N(int64(10*time.Second)))
+		s := step{at: time.Duration(4+14*i) * time.Second, do: func(w *World) { w.nemesis.freeze(name, lasts) }}
 		p.steps = append(p.steps, s)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,11 +35,12 @@ const (
 	JunkLogs       Kind = "junk logs"       // small messages that are not valid
 	Heartbeats     Kind = "heartbeats"      // heartbeats of 16 KiB and of 60 KiB, under a new name after every few messages
 	Logins         Kind = "logins"          // log-ins in sequence, half of them with a wrong token
+	Answers        Kind = "answers"         // results whose acknowledgements NATS sends to the heartbeats of the Victims
 )
 
 // Kinds returns all kinds of attack.
 func Kinds() []Kind {
-	return []Kind{JunkResults, UnknownResults, SmallResults, Logs, JunkLogs, Heartbeats, Logins}
+	return []Kind{JunkResults, UnknownResults, SmallResults, Logs, JunkLogs, Heartbeats, Logins, Answers}
 }
 
 // The bounds of the client, for all kinds of attack together.
@@ -56,6 +58,8 @@ type Config struct {
 	Kinds []Kind `json:"kinds"` // empty: all
 	// Part is the share of the bounds that the client uses, from 0 to 1. 0 means the full bounds.
 	Part float64 `json:"part,omitempty"`
+	// Victims are keys of instances of other groups, <group>.<instance>.
+	Victims []string `json:"victims,omitempty"`
 }
 
 // env is the variable that holds the configuration of a process.
@@ -91,6 +95,9 @@ func Main(ctx context.Context) int {
 func Run(ctx context.Context, c Config, begun func()) (sent int64, err error) {
 	if len(c.Kinds) == 0 {
 		c.Kinds = Kinds()
+		if len(c.Victims) == 0 {
+			c.Kinds = slices.DeleteFunc(c.Kinds, func(k Kind) bool { return k == Answers })
+		}
 	}
 	if c.Part == 0 {
 		c.Part = 1
@@ -234,6 +241,9 @@ func (a *attack) message(k Kind, instance string, i int) *nats.Msg {
 			name += "-" + strconv.Itoa(i) // a name that did not log in
 		}
 		return &nats.Msg{Subject: "$KV." + wire.BucketInstances + "." + a.Group + "." + name, Data: a.heartbeat(name, 15<<10+i%2*45<<10)}
+	case Answers:
+		victim := a.Victims[i%len(a.Victims)]
+		return &nats.Msg{Subject: wire.ResultSubject(a.Group), Reply: wire.InstanceSubject(victim), Data: []byte(`{"v":1}`)}
 	case Logins:
 	}
 	panic("no messages of kind " + string(k))

@@ -35,6 +35,8 @@ func (s *Server) api(m msg) {
 		answer, fault = s.subjects(t[2], m.data)
 	case strings.HasPrefix(op, "STREAM.MSG.GET."):
 		answer, fault = s.message(t[3], m.data)
+	case strings.HasPrefix(op, "STREAM.PURGE."):
+		answer, fault = s.purge(t[2], m.data)
 	case strings.HasPrefix(op, "CONSUMER.CREATE."):
 		answer, fault = s.makeConsumer(t[2], t[3], m.data)
 	case strings.HasPrefix(op, "CONSUMER.INFO."):
@@ -142,6 +144,24 @@ func (s *Server) message(name string, request []byte) (any, *apiError) {
 	return map[string]any{"message": map[string]any{
 		"subject": m.subject, "seq": m.seq, "hdrs": m.header, "data": m.data, "time": m.at,
 	}}, nil
+}
+
+// purge removes the messages of a subject before a sequence.
+func (s *Server) purge(name string, request []byte) (any, *apiError) {
+	var r struct {
+		Filter string `json:"filter"`
+		Seq    uint64 `json:"seq"`
+	}
+	st := s.streams[name]
+	switch {
+	case st == nil:
+		return nil, errStreamNotFound
+	case json.Unmarshal(request, &r) != nil || r.Filter == "":
+		return nil, errBadRequest
+	}
+	before := len(st.msgs)
+	st.msgs = slices.DeleteFunc(st.msgs, func(o stored) bool { return o.subject == r.Filter && o.seq < r.Seq })
+	return map[string]any{"success": true, "purged": before - len(st.msgs)}, nil
 }
 
 func (s *Server) makeConsumer(stream, name string, request []byte) (any, *apiError) {
