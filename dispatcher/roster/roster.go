@@ -179,13 +179,6 @@ func (r *Roster) watch(ctx context.Context) error {
 	}
 }
 
-// Since returns when the current watch became complete, or the zero time if it is not complete.
-func (r *Roster) Since() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.since
-}
-
 func (r *Roster) beat(k string, value []byte, seq uint64) {
 	if len(value) > wire.MaxHeartbeat {
 		r.reject(k, value, seq) // it is not stored as a dead letter, because it is large

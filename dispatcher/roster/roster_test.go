@@ -63,7 +63,7 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 	})
-	b.eventually("the watch is complete", func() bool { return !b.Since().IsZero() })
+	<-b.Known()
 	return b
 }
 
