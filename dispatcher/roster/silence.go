@@ -63,12 +63,22 @@ func (v *voices) old(now time.Time) bool {
 	return now.Sub(v.lost) > silence && now.Sub(v.stray) > silence
 }
 
-// sole returns the boot that alone was heard under the name.
+// sole returns the boot that was heard last, unless another one was heard not long before it: then two processes may share the name.
 func (v *voices) sole() (boot string, ok bool) {
-	if v == nil || len(v.boots) != 1 {
-		return "", false
+	var newest voice
+	if v != nil {
+		for _, b := range v.boots {
+			if b.heard.After(newest.heard) {
+				newest = b
+			}
+		}
+		for _, b := range v.boots {
+			if b.boot != newest.boot && newest.heard.Sub(b.heard) <= silence {
+				return "", false
+			}
+		}
 	}
-	return v.boots[0].boot, true
+	return newest.boot, newest.boot != ""
 }
 
 // Silent reports whether an instance's boot had been silent for long enough at the given time. That is the case if this

@@ -126,6 +126,32 @@ func TestDoubtful(t *testing.T) {
 	}
 }
 
+// Only the boot that alone has a name may overwrite its key.
+func TestSole(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		name  string
+		heard map[string]time.Duration // ago
+		want  string
+	}{
+		{"none", nil, ""},
+		{"one", map[string]time.Duration{"a": time.Hour}, "a"},
+		{"one long after another", map[string]time.Duration{"a": time.Hour, "b": time.Hour + silence + time.Second}, "a"},
+		{"one soon after another", map[string]time.Duration{"a": time.Hour, "b": time.Hour + silence - time.Second}, ""},
+	} {
+		v := &voices{}
+		for boot, ago := range tt.heard {
+			v.hear(boot, now.Add(-ago))
+		}
+		if got, ok := v.sole(); got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%s: %q, %t", tt.name, got, ok)
+		}
+	}
+	if boot, ok := (*voices)(nil).sole(); ok {
+		t.Errorf("an unknown name has the boot %q", boot)
+	}
+}
+
 // The memory per instance name is bounded, and old entries are removed.
 func TestVoicesAreBounded(t *testing.T) {
 	r := New(nil, nil)
