@@ -6,6 +6,7 @@
 //
 //	route, roster      choose an instance; the view of the live instances, and the limits of their heartbeats
 //	peer               requests to instances; whether this process can hear them
+//	divide             finds the items of a batch that Postgres refuses
 //	waiting, intake    hints about waiting runs; fair queues and batches from a stream, dead letters
 //	announce           state changes for consoles and other subscribers
 //	settle             starts and ends of attempts, recorded in Postgres
@@ -110,6 +111,20 @@
 //	NATS is unavailable                  runs wait as queued and unbound; no run is declared lost
 //	this process was frozen              the same until NATS answers; runs that it bound and did not offer are unbound
 //	Postgres is unavailable              results stay in the stream and in the executors' spools
+//
+// # Values that Postgres refuses
+//
+// One value can make a whole batch fail, for example a text with a NUL. No batch is then repeated as a whole, because it can hold the work
+// of other groups. Errors without such a cause, for example a lost connection or a deadlock, are not treated so.
+//
+//	fire, bind, start, settle            package divide halves the batch. The refused run stays as it is, is counted in
+//	                                     belfry_refused_runs_total, and logged. A run that cannot be bound ends at its start deadline.
+//	results                              halved. The refused result is a dead letter, and its run ends without the result's texts.
+//	events                               halved. The refused message is a dead letter.
+//	logs                                 each message is stored alone. The refused one is a dead letter.
+//	unbind, new rounds of offers         cannot be refused, because the values are ids, numbers and texts of this process.
+//	broadcasts                           have a transaction each.
+//	failover, busyover                   a batch has the runs of one job, so it stops no other job.
 //
 // # Reconcilers
 //

@@ -43,9 +43,9 @@ type Config struct {
 	// the process, as in a pod, results that are not settled by then may be lost. Run waits only while it is connected
 	// to NATS. Default 30 s; a negative value means that Run waits only until NATS has stored the results.
 	SettleTimeout time.Duration
-	// Logger receives the executor's own messages, and each run's log at level debug. Default: slog.Default().
+	// Logger receives the executor's messages, and each run's log at level debug. Default: slog.Default().
 	Logger *slog.Logger
-	// Version is the program's own version. It is shown with the instance.
+	// Version is the version of the program. It is shown with the instance.
 	Version string
 	// NATSOptions are added to the options of the connection, for example TLS or a proxy. They cannot change the
 	// options that the wire contract defines: inbox prefix, reconnecting, and handlers of connection events.

@@ -2,13 +2,16 @@
 package assign
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/dispatcher/divide"
 	"github.com/belfryhq/belfry/dispatcher/fire"
 	"github.com/belfryhq/belfry/dispatcher/offer"
 	"github.com/belfryhq/belfry/dispatcher/peer"
@@ -126,10 +129,31 @@ const extra = 100
 const assignTimeout = 10 * time.Second
 
 // assign binds and offers waiting runs of one kind while slots are free. more reports whether another call may bind more runs. It
-// completes its work when ctx ends, because runs that are bound and not offered would wait for a reconciler.
+// completes its work when ctx ends, because runs that are bound and not offered would wait for a reconciler. A run that Postgres refuses
+// to bind does not stop the others: it waits until its start deadline.
 func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), assignTimeout)
 	defer cancel()
+	var seen []domain.RunID
+	more, err = a.assignThose(ctx, k, func(id domain.RunID) bool {
+		seen = append(seen, id)
+		return true
+	})
+	if !domain.Refused(err) {
+		return more, err
+	}
+	slices.SortFunc(seen, func(a, b domain.RunID) int { return bytes.Compare(a[:], b[:]) })
+	return false, divide.Batch(slices.Compact(seen), domain.Refused, func(part []domain.RunID) error {
+		_, err := a.assignThose(ctx, k, func(id domain.RunID) bool { return slices.Contains(part, id) })
+		return err
+	}, func(id domain.RunID, err error) error {
+		a.Recorder.Refused(ctx, "bind", id, err)
+		return nil
+	})
+}
+
+// assignThose is assign for the runs for which among returns true.
+func (a *Assigner) assignThose(ctx context.Context, k engine.WaitingKey, among func(domain.RunID) bool) (more bool, err error) {
 	r := a.Firer.NewRouting()
 	r.Waited()
 	candidates := r.Candidates(k.Group, k.Target)
@@ -144,14 +168,18 @@ func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, 
 		return false, nil
 	}
 	limit := min(room+extra, waiting.Batch)
-	looked, all := 0, 0
+	looked, skipped, all := 0, 0, 0
 	var uncounted []engine.Due
 	defs := make(engine.Definitions)
 	choose := func(runs []engine.WaitingRun) []engine.Binding {
 		looked = len(runs)
 		out := make([]engine.Binding, len(runs))
-		uncounted = nil
+		uncounted, skipped = nil, 0
 		for i, w := range runs {
+			if !among(w.ID) {
+				skipped++
+				continue
+			}
 			if r.Uncounted(w.Pin, w.Def) {
 				uncounted = append(uncounted, w.Due())
 				defs[engine.VersionKey{Job: w.JobID, Version: w.JobVersion}] = w.Def
@@ -171,7 +199,7 @@ func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, 
 		a.Sender.Send(ctx, bound, r.Beats(), true)
 		a.Firer.Unassigned(ctx, others)
 		if len(uncounted) == 0 {
-			if looked+len(others.Expand) < limit {
+			if looked+len(others.Expand) < limit && skipped == 0 {
 				a.Waiting.Remove(k) // every run of this kind was considered, so new runs need not queue behind them
 			}
 			break

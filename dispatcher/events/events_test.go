@@ -376,3 +376,23 @@ func TestPoison(t *testing.T) {
 		t.Errorf("%d set aside, %d runs: %s", len(b.letters), b.runs(), all)
 	}
 }
+
+// Postgres itself refuses one event of a batch.
+func TestRefusedByPostgres(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.pg.Pool().Exec(t.Context(), `ALTER TABLE events ADD CONSTRAINT poison CHECK (data <> '"poison"')`); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 9 {
+		if i == 4 {
+			b.publish("b", `"poison"`)
+		}
+		b.publish("a", `1`)
+	}
+	b.start()
+	b.eventually("the valid events are accepted", func() bool { return b.runs() == 9 })
+	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
+	if len(b.letters) != 1 || b.letters[0].Subject != wire.EventSubject("b") {
+		t.Errorf("set aside: %+v", b.letters)
+	}
+}

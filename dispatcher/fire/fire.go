@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/dispatcher/announce"
+	"github.com/belfryhq/belfry/dispatcher/divide"
 	"github.com/belfryhq/belfry/dispatcher/kill"
 	"github.com/belfryhq/belfry/dispatcher/offer"
 	"github.com/belfryhq/belfry/dispatcher/peer"
@@ -93,8 +94,25 @@ func (f *Firer) Run(ctx context.Context) {
 
 // Fire routes runs, binds them in one transaction, and offers them as soon as they are bound. It is called shortly before they
 // are due. later has the runs that have their block slot but are not due yet. After an error, any part of the batch may have
-// been fired. It is safe to fire the batch again.
+// been fired. It is safe to fire the batch again. A run that Postgres refuses to fire does not stop the others: it stays planned, and
+// schedulers find it as stranded.
 func (f *Firer) Fire(ctx context.Context, runs []engine.Due) (later []engine.Due, err error) {
+	err = divide.Batch(runs, domain.Refused, func(part []engine.Due) error {
+		back, err := f.fire(ctx, part)
+		later = append(later, back...)
+		return err
+	}, func(run engine.Due, err error) error {
+		f.Recorder.Refused(ctx, "fire", run.RunID, err)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return later, nil
+}
+
+// fire fires runs in one transaction, except broadcasts, which have a transaction each.
+func (f *Firer) fire(ctx context.Context, runs []engine.Due) (later []engine.Due, err error) {
 	defs, err := f.Store.Definitions(ctx, runs)
 	if err != nil {
 		return nil, err

@@ -13,14 +13,13 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// DeadLetters moves messages that cannot be processed to the dead-letter streams: events to one of their own, so that messages of
-// executors do not displace them. Create one with NewDeadLetters. It is safe for
-// concurrent use.
+// DeadLetters moves messages that cannot be processed to the dead-letter streams. Events have a separate stream, so that messages of
+// executors do not displace them. Create one with NewDeadLetters. It is safe for concurrent use.
 //
 // The streams keep 1,000 dead letters of each kind and group, and delete the oldest ones first. For an event, the event's name
 // takes the place of the group. For each kind and group, this process stores at most 10 a second, after a burst of 100. It counts
-// and drops further messages. It also counts and drops acknowledgements: see IsAcknowledgement. Otherwise one group could replace
-// the dead letters of another.
+// and drops further messages, because otherwise one group could replace the dead letters of another. It also counts and drops
+// acknowledgements: see IsAcknowledgement.
 type DeadLetters struct {
 	js       jetstream.JetStream
 	now      func() time.Time

@@ -481,3 +481,21 @@ func TestFloodOfLines(t *testing.T) {
 		t.Error("the share of the wrong group was exceeded")
 	}
 }
+
+// Postgres itself refuses the lines of one group's run.
+func TestRefusedByPostgres(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.pg.Pool().Exec(t.Context(), `ALTER TABLE run_logs ADD CONSTRAINT poison CHECK (1 / (first_line - 7) <> 2)`); err != nil {
+		t.Fatal(err)
+	}
+	bad := b.lines(7, "line")
+	bad.RunID = b.runOf("h").String()
+	for i := range 6 {
+		b.publish("g", wire.Encode(b.lines(int64(i+1), "line")))
+	}
+	b.publish("h", wire.Encode(bad))
+	b.begin()
+	b.eventually("the others are stored", func() bool { return len(b.stored()) == 6 })
+	b.eventually("it is set aside", func() bool { return len(b.dead()) == 1 })
+	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
+}

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/belfryhq/belfry/dispatcher/announce"
+	"github.com/belfryhq/belfry/dispatcher/divide"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
@@ -33,7 +36,9 @@ type Recorder struct {
 
 	finished   *prometheus.CounterVec
 	reconciled *prometheus.CounterVec
+	refused    *prometheus.CounterVec
 	lateness   prometheus.Histogram
+	refusals   rate.Sometimes // limits the log records about refused runs
 }
 
 // New returns a recorder. The registry may be nil.
@@ -46,13 +51,17 @@ func New(store Store, announcer *announce.Announcer, kinds *waiting.Kinds, log *
 		reconciled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "belfry_reconciled_total", Help: "Runs that a reconciler repaired, by kind.",
 		}, []string{"kind"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "belfry_refused_runs_total", Help: "Runs that Postgres refused to fire, bind, start or settle because of one of their values, by step.",
+		}, []string{"step"}),
+		refusals: rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "belfry_lateness_seconds", Help: "First start minus due instant of runs, by the database's clock.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 3600},
 		}),
 	}
 	if registry != nil {
-		registry.MustRegister(r.finished, r.reconciled, r.lateness)
+		registry.MustRegister(r.finished, r.reconciled, r.refused, r.lateness)
 	}
 	return r
 }
@@ -85,27 +94,43 @@ func (r *Recorder) Settled(out engine.SettleResult) {
 
 // Found settles attempts whose end the dispatcher found itself. It returns the number of attempts that it settled, and the
 // released runs, which the caller fires. If kind is not empty, it counts the settled attempts as reconciled. After an error, a
-// later pass finds the attempts again.
+// later pass finds the attempts again. An attempt that Postgres refuses to settle does not stop the others.
 func (r *Recorder) Found(ctx context.Context, kind string, ended []engine.Ended) (settled int, released []engine.Due) {
 	if len(ended) == 0 {
 		return 0, nil
 	}
-	out, err := r.Settle(ctx, ended)
-	if err != nil {
-		if ctx.Err() == nil {
-			r.log.WarnContext(ctx, "cannot settle attempts, a reconciler finds them again", "kind", kind, "attempts", len(ended), "err", err)
+	err := divide.Batch(ended, domain.Refused, func(part []engine.Ended) error {
+		out, err := r.Settle(ctx, part)
+		if err != nil {
+			return err
 		}
-		return 0, nil
-	}
-	for _, disposition := range out.Dispositions {
-		if disposition == engine.Settled {
-			settled++
+		for _, disposition := range out.Dispositions {
+			if disposition == engine.Settled {
+				settled++
+			}
 		}
+		released = append(released, out.Released...)
+		return nil
+	}, func(e engine.Ended, err error) error {
+		r.Refused(ctx, "settle", e.RunID, err)
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "cannot settle attempts, a reconciler finds them again", "kind", kind, "attempts", len(ended), "err", err)
 	}
 	if kind != "" {
 		r.Reconciled(kind, settled)
 	}
-	return settled, out.Released
+	return settled, released
+}
+
+// Refused counts and logs a run of which Postgres refuses a value in a step: "fire", "bind", "start" or "settle". The run stays as it is,
+// and the reconcilers try again.
+func (r *Recorder) Refused(ctx context.Context, step string, run domain.RunID, err error) {
+	r.refused.WithLabelValues(step).Inc()
+	r.refusals.Do(func() {
+		r.log.ErrorContext(ctx, "Postgres refuses a value of a run, the run stays as it is", "step", step, "run_id", run, "err", err)
+	})
 }
 
 // Reconciled counts runs that a reconciler repaired.
@@ -142,14 +167,19 @@ func (r *Recorder) Started(ctx context.Context, started []engine.Started) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	changes, err := r.store.MarkRunning(ctx, started)
-	if err != nil {
-		if ctx.Err() == nil {
-			r.log.WarnContext(ctx, "cannot record which runs are running, a reconciler asks the instances again", "runs", len(started), "err", err)
+	err := divide.Batch(started, domain.Refused, func(part []engine.Started) error {
+		changes, err := r.store.MarkRunning(ctx, part)
+		if err == nil {
+			r.announcer.Notify(changes)
 		}
-		return
+		return err
+	}, func(s engine.Started, err error) error {
+		r.Refused(ctx, "start", s.RunID, err)
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "cannot record which runs are running, a reconciler asks the instances again", "runs", len(started), "err", err)
 	}
-	r.announcer.Notify(changes)
 }
 
 // StartedOf converts an instance's status of a running attempt to a start.

@@ -5,7 +5,7 @@
 //	e, err := executor.New(executor.Config{…, Around: belfryotel.Around()})
 //
 // The span belongs to the run's trace, below the span of the attempt. Belfry sends the trace context in the offer, in label traceparent.
-// Without that label the span begins a trace of its own: the server does not record traces, or is older than this package.
+// If the server does not record traces or is older than this package, the offer may have no such label. Then the span begins a new trace.
 //
 // The package exports nothing. It uses the TracerProvider of the program, which decides about sampling and exporters.
 package otel

@@ -35,7 +35,7 @@ var commands = []command{
 	{"bench", config.DefaultBench()},
 }
 
-// settingsSections maps each struct of package config that has settings of its own to a section of docs/settings.md.
+// settingsSections maps each struct of package config that declares settings to a section of docs/settings.md.
 var settingsSections = map[string]string{
 	"Database": "Servers", "Pool": "Servers", "NATS": "Servers", "NATSTLS": "Servers", "Timing": "Engine", "Keeping": "Engine",
 	"Alerts": "Alerts and links", "Web": "Console", "OIDC": "Log-in through an identity provider", "Metrics": "Health, metrics and profiling",

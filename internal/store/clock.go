@@ -47,7 +47,7 @@ const (
 	quickTrip    = 2 * time.Millisecond // a reading with a shorter round trip is not repeated
 
 	// Between two readings, the clocks may drift apart by 1/maxSlew of the time, because each machine slews its clock by
-	// up to 500 ppm. What exceeds this, the error of the readings and leastStep is a step.
+	// up to 500 ppm. A difference is a step if it exceeds the sum of this drift, the error of the readings, and leastStep.
 	leastStep = time.Second
 	maxSlew   = 1000
 	knownMax  = 16

@@ -18,7 +18,7 @@
 //
 // The ids are computed and not stored wherever possible. The id of a trace that a run begins is a hash of the run's id, or of the
 // id of shard 0. The ids of the spans of a run and of an attempt are hashes too. So a process that knows a run also knows its
-// trace, whichever process it is and whatever has crashed. Two processes that export the same span give it the same id.
+// trace, in every process and after every crash. Two processes that export the same span give it the same id.
 //
 // Only a continued trace must be stored. It is in column trace of the run, written in the transaction that creates the run. A null
 // means that the run begins its trace. A child stores its parent's trace, because it has no other way to know the id of the first
@@ -34,6 +34,6 @@
 //
 // # What may be lost
 //
-// Spans are not the truth. A process exports a run's spans after the transaction that ends the run. If it dies in between, the spans are
-// missing, and the run is not affected.
+// Postgres stores the truth, spans do not. A process exports a run's spans after the transaction that ends the run. If it dies in
+// between, the spans are missing, and the run is not affected.
 package trace

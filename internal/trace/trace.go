@@ -115,7 +115,7 @@ func (c Context) String() string {
 	return string(b)
 }
 
-// Of returns the trace of a run. stored is what the run stores, and first is the run's id or, for a shard, the id of its broadcast.
+// Of returns the trace of a run. stored is the run's stored trace, and first is the run's id or, for a shard, the id of its broadcast.
 func Of(stored string, first domain.RunID) Context {
 	if stored != "" {
 		if c, ok := read(stored); ok {
@@ -164,7 +164,7 @@ func Traceparent(trace ID, span SpanID, flags byte) string {
 }
 
 // Forward returns the traceparent that a process without an exporter passes to the executor of a run that stores this trace: the
-// caller's own, because no process exports the spans in between. It is "" if the run continues no caller's trace.
+// caller's traceparent, unchanged, because no process exports the spans in between. It is "" if the run continues no caller's trace.
 func Forward(stored string) string {
 	c, ok := read(stored)
 	if !ok || !c.Decided {

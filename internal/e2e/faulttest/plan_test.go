@@ -39,7 +39,7 @@ type kind struct {
 // slowShare is the ratio between the numbers of fast and of slow faults.
 const slowShare = 4
 
-// times returns how often a kind is planned, for a number of fast faults.
+// times returns how often a kind is planned if an ordinary kind is planned fast times.
 func (k kind) times(fast int) int {
 	if k.slow {
 		return (fast + slowShare - 1) / slowShare
@@ -96,7 +96,7 @@ func (p part) planned(fast int) map[string]int {
 	return out
 }
 
-// mixed is the part that `go test` runs: all lanes of the parts processes and servers, for a time.
+// mixed is the part that `go test` runs: all lanes of the parts processes and servers, until a fixed time has passed.
 const mixed = "mixed"
 
 // parts returns the parts of the fault test.

@@ -21,9 +21,6 @@ const (
 	foreignKeyViolation = "23503"
 	notNullViolation    = "23502"
 	checkViolation      = "23514"
-	textTooLong         = "22001"
-	badUTF8             = "22021"
-	nulInText           = "22P05"
 	readOnly            = "25006" // a standby, during a failover
 	tooManyConnections  = "53300"
 	serializationFailed = "40001"
@@ -34,6 +31,7 @@ const (
 	lockNotAvailable    = "55P03" // lock_timeout
 
 	classConnection = "08"
+	classData       = "22" // text that is not valid, a number out of range
 	classResources  = "53" // disk full, out of memory
 	classOperator   = "57" // shutting down, starting up, cancelled
 	classSystem     = "58" // an input or output error
@@ -102,12 +100,14 @@ func translateServer(pe *pgconn.PgError, deleting bool, err error) error {
 		return e
 	case foreignKeyViolation:
 		return translateReference(pe, deleting, err)
-	case notNullViolation, checkViolation, textTooLong, badUTF8, nulInText:
+	case notNullViolation, checkViolation:
 		return domain.WrapError(domain.Invalid, "a value is not allowed", err)
 	case readOnly, tooManyConnections, serializationFailed, deadlock, idleTimeout, transactionTimeout, objectInUse, lockNotAvailable:
 		return domain.WrapError(domain.Unavailable, "Postgres cannot complete the request now", err)
 	}
 	switch pe.Code[:min(2, len(pe.Code))] {
+	case classData:
+		return domain.WrapError(domain.Invalid, "a value is not allowed", err)
 	case classConnection, classResources, classOperator, classSystem:
 		return domain.WrapError(domain.Unavailable, "Postgres is not available", err)
 	}

@@ -31,6 +31,7 @@ func TestTranslate(t *testing.T) {
 		{"unknown group", state("23503", "jobs_group_fkey"), domain.Invalid, "group"},
 		{"unknown child", state("23503", "job_children_child_fkey"), domain.Invalid, "children"},
 		{"NUL in text", state("22021", ""), domain.Invalid, ""},
+		{"number out of range", state("22003", ""), domain.Invalid, ""},
 		{"starting up", state("57P03", ""), domain.Unavailable, ""},
 		{"shut down", state("57P01", ""), domain.Unavailable, ""},
 		{"disk full", state("53100", ""), domain.Unavailable, ""},

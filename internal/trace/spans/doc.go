@@ -17,7 +17,7 @@
 // # Limits
 //
 // The ids of finished runs wait in a queue of a fixed length. If it is full, or Postgres or the collector is unavailable, spans are
-// dropped and counted. Nothing waits for them.
+// dropped and counted. No run waits for them.
 //
 // # Off
 //

@@ -15,7 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Enabled reports whether the variables of the environment ask for an export of traces. A nonempty why says why an endpoint is not used.
+// Enabled reports whether the environment variables request an export of traces. If an endpoint is set and not used, why gives the reason.
 func Enabled(getenv func(string) string) (on bool, why string) {
 	if getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return false, ""

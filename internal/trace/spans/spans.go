@@ -79,7 +79,7 @@ func (s *Spans) Finished(changes []engine.Change) {
 	}
 }
 
-// Run exports spans until ctx ends. Then it exports what waits, and returns.
+// Run exports spans until ctx ends. Then it exports the runs that wait, and returns.
 func (s *Spans) Run(ctx context.Context) error {
 	for {
 		select {
@@ -231,7 +231,7 @@ func (s *Spans) Traceparent(r *engine.LiveRun) string {
 	return trace.Traceparent(c.Trace, trace.AttemptSpan(r.ID, r.Attempt), byte(s.record(c)))
 }
 
-// Offered exports the spans of offers. sent is when they were sent, on the process's clock. The offers end now.
+// Offered exports the spans of offers. The offers began at sent, on the process's clock. The offers end now.
 func (s *Spans) Offered(runs []engine.LiveRun, answers func(*engine.LiveRun) string, sent time.Time) {
 	now := s.store.Now()
 	from := now.Add(-time.Since(sent))

@@ -15,6 +15,6 @@
 // occurrence. Both follow from one rule: the offset is that of the last transition whose local time, in the new offset, is not
 // later.
 //
-// Quartz is licensed under the Apache License 2.0, as this project is. XXL-JOB has its own copy of Quartz's class, which is not used
-// here.
+// Quartz is licensed under the Apache License 2.0, as this project is. XXL-JOB contains a copy of Quartz's class. This
+// package does not use that copy.
 package quartz

@@ -180,7 +180,7 @@ func nameAt(s string, i, kind int) (int, error) {
 	return n + 1, nil
 }
 
-// named reads MON, MON-FRI, FRI#3 and FRIL. Quartz ignores what follows, such as the step of SUN-FRI/2 and the rest of JANUARY.
+// named reads MON, MON-FRI, FRI#3 and FRIL. Quartz ignores further characters, such as the step of SUN-FRI/2 and the rest of JANUARY.
 func (e *Expression) named(s string, kind int) error {
 	from, err := nameAt(s, 0, kind)
 	if err != nil {
@@ -293,7 +293,7 @@ func (e *Expression) last(s string, kind int) error {
 	return nil
 }
 
-// numeric reads what follows the number v, which ends at s[i].
+// numeric reads the characters after the number v, which ends at s[i].
 func (e *Expression) numeric(s string, i, v, kind int) error {
 	if i >= len(s) {
 		return e.add(v, -1, -1, kind)

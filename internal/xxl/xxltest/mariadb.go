@@ -1,5 +1,5 @@
 // Package xxltest makes databases of XXL-JOB for tests: a MariaDB server, tables by version, fixtures and generated jobs. Only tests import
-// it. The table definitions are this project's own; they have the names and types of the columns of XXL-JOB.
+// it. This project wrote the table definitions; the names and types of the columns are those of XXL-JOB.
 package xxltest
 
 import (
@@ -19,8 +19,8 @@ import (
 const patience = 3 * time.Minute
 
 // MariaDB starts a server that ends with the test, and returns a function that makes a database and returns its DSN. Without Debian's
-// package mariadb-server-core, the test is skipped. The server listens on a socket in a directory of its own and has no grant tables, so
-// that it needs no set-up.
+// package mariadb-server-core, the test is skipped. The server listens on a socket in a temporary directory. It needs no
+// set-up, because it has no grant tables.
 func MariaDB(t *testing.T) (create func(name string) (dsn string, db *sql.DB)) {
 	t.Helper()
 	program, err := exec.LookPath("mariadbd")
