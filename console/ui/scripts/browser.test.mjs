@@ -10,6 +10,7 @@ import { browserPath, heartbeat, logIn, provider, start, until } from "./browser
 import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { messages } from "./browser/messages.mjs";
+import { widths } from "./browser/widths.mjs";
 import { counted, heading, ready, scene } from "./browser/scene.mjs";
 
 const stage = {}; // base, browser, the identity provider, and the sessions of the users admin and viewer
@@ -38,6 +39,7 @@ if (!browserPath) {
   changes(stage);
   calendars(stage);
   messages(stage);
+  widths(stage);
 }
 
 function scenes() {
