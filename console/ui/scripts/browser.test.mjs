@@ -9,6 +9,7 @@ import { chromium } from "playwright-core";
 import { browserPath, heartbeat, logIn, provider, start, until } from "./browser/belfry.mjs";
 import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
+import { drafts } from "./browser/drafts.mjs";
 import { messages } from "./browser/messages.mjs";
 import { widths } from "./browser/widths.mjs";
 import { counted, heading, ready, scene } from "./browser/scene.mjs";
@@ -39,6 +40,7 @@ if (!browserPath) {
   changes(stage);
   calendars(stage);
   messages(stage);
+  drafts(stage);
   widths(stage);
 }
 

@@ -5,6 +5,7 @@ import { Redirect, Route, Switch, useLocation } from "wouter";
 import { ApiError, get, whenUnauthorized } from "./api/client";
 import { useT } from "./i18n";
 import { newCalendar } from "./lib/calendars";
+import { leaveNow } from "./lib/leaving";
 import { MeContext } from "./lib/me";
 import { ErrorNote } from "./parts/basics";
 import { For } from "./parts/refused";
@@ -33,7 +34,7 @@ const Audit = lazy(() => import("./pages/audit"));
 export function App() {
   const t = useT();
   const client = useQueryClient();
-  const [path, navigate] = useLocation();
+  const [path] = useLocation();
   const me = useQuery({ queryKey: ["me"], queryFn: () => get("/api/v1/auth/me"), staleTime: 60_000, enabled: path !== "/login" });
 
   useEffect(() => {
@@ -41,9 +42,9 @@ export function App() {
       if (location.pathname === "/login") return;
       const back = location.pathname + location.search;
       client.clear();
-      navigate(`/login?to=${encodeURIComponent(back)}`, { replace: true });
+      leaveNow(`/login?to=${encodeURIComponent(back)}`, { replace: true }); // a changed form has kept its draft
     });
-  }, [client, navigate]);
+  }, [client]);
 
   if (path === "/login") return <LogIn />;
   if (me.error && !(me.error instanceof ApiError && me.error.status === 401)) {

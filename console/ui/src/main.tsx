@@ -5,9 +5,11 @@ import { createTheme, MantineProvider } from "@mantine/core";
 import { Notifications } from "@mantine/notifications";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { createRoot } from "react-dom/client";
+import { Router } from "wouter";
 import { ApiError } from "./api/client";
 import { App } from "./app";
 import { LanguageProvider } from "./i18n";
+import { useGuardedLocation } from "./lib/leaving";
 import { nonce } from "./lib/nonce";
 
 const theme = createTheme({
@@ -44,7 +46,7 @@ createRoot(root).render(
     <QueryClientProvider client={client}>
       <LanguageProvider>
         <Notifications position="bottom-right" />
-        <App />
+        <Router hook={useGuardedLocation}><App /></Router>
       </LanguageProvider>
     </QueryClientProvider>
   </MantineProvider>,

@@ -13,12 +13,12 @@ export function widths(stage) {
     const jobs = page.getByRole("navigation", { name: "Menu" }).getByRole("link", { name: "Jobs", exact: true });
     assert.equal(await inView(jobs), false, "the menu is open from the start");
     await burger.click();
-    await page.locator('button[aria-expanded="true"]').waitFor();
+    await page.locator('.header button[aria-expanded="true"]').waitFor();
     await page.locator(".page-head").getByText("Live", { exact: true }).waitFor(); // the page has rendered again
     assert.ok(await inView(jobs), "the menu has closed by itself");
     await jobs.click();
     await heading(page, "Jobs");
-    await page.locator('button[aria-expanded="false"]').first().waitFor();
+    await page.locator('.header button[aria-expanded="false"]').waitFor();
     assert.equal(await inView(jobs), false, "the menu covers the chosen page");
   });
 

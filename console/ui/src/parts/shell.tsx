@@ -7,6 +7,8 @@ import { post } from "../api/client";
 import { useLanguage, type Key } from "../i18n";
 import { newCalendar } from "../lib/calendars";
 import { useKeys } from "../lib/hooks";
+import { dropDrafts } from "../lib/keptdrafts";
+import { leaveNow } from "../lib/leaving";
 import { useMay, useMe } from "../lib/me";
 import { Icon, icons } from "./basics";
 import { Palette, type Command } from "./palette";
@@ -47,8 +49,9 @@ export function Shell({ children }: { children: ReactNode }) {
 
   async function logOut() {
     await post("/api/v1/auth/logout").catch(() => undefined);
+    dropDrafts();
     client.clear();
-    navigate("/login");
+    leaveNow("/login");
   }
 
   useEffect(() => {
