@@ -11,6 +11,7 @@ import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { drafts } from "./browser/drafts.mjs";
 import { messages } from "./browser/messages.mjs";
+import { plain } from "./browser/plain.mjs";
 import { widths } from "./browser/widths.mjs";
 import { counted, heading, ready, scene } from "./browser/scene.mjs";
 
@@ -42,6 +43,7 @@ if (!browserPath) {
   messages(stage);
   drafts(stage);
   widths(stage);
+  plain(stage);
 }
 
 function scenes() {

@@ -1,7 +1,7 @@
 import { Center, Loader } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect } from "react";
-import { Redirect, Route, Switch, useLocation } from "wouter";
+import { Route, Switch, useLocation } from "wouter";
 import { ApiError, get, whenUnauthorized } from "./api/client";
 import { useT } from "./i18n";
 import { newCalendar } from "./lib/calendars";
@@ -11,6 +11,7 @@ import { ErrorNote } from "./parts/basics";
 import { For } from "./parts/refused";
 import { Shell } from "./parts/shell";
 import { LogIn, MustChange } from "./pages/login";
+import { NotFound } from "./pages/notfound";
 
 const Overview = lazy(() => import("./pages/overview"));
 const Jobs = lazy(() => import("./pages/jobs"));
@@ -76,7 +77,7 @@ export function App() {
             <Route path="/users"><For><Users /></For></Route>
             <Route path="/audit"><For><Audit /></For></Route>
             <Route path="/system"><For><System /></For></Route>
-            <Route><Redirect to="/" replace /></Route>
+            <Route><NotFound /></Route>
           </Switch>
         </Suspense>
       </Shell>

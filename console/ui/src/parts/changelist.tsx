@@ -1,7 +1,8 @@
-import { Text } from "@mantine/core";
+import { Modal, Text } from "@mantine/core";
+import type { Schemas } from "../api/client";
 import { useT, type Key } from "../i18n";
 import { en } from "../i18n/en";
-import type { Difference } from "../lib/changes";
+import { differences, type Difference } from "../lib/changes";
 
 /** ChangeList shows which fields differ, with the fields' names, the old values and the new ones. */
 export function ChangeList({ of }: { of: Difference[] }) {
@@ -19,6 +20,23 @@ export function ChangeList({ of }: { of: Difference[] }) {
       ))}
     </dl>
   );
+}
+
+/** ShowChange is a dialog with an entry of the audit log: what changed, field by field. */
+export function ShowChange({ change: c, onClose }: { change: Schemas["Change"]; onClose: () => void }) {
+  const t = useT();
+  return (
+    <Modal opened size="lg" onClose={onClose} title={`${c.action} ${objectName(c) || c.object}`} closeButtonProps={{ "aria-label": t("close") }}>
+      <ChangeList of={differences(c.before, c.after)} />
+    </Modal>
+  );
+}
+
+/** objectName is the name of the changed object, if the values before or after have one. */
+export function objectName(c: Schemas["Change"]): string {
+  const of = (v: unknown) => (typeof v === "object" && v !== null ? v as { name?: unknown; group?: unknown } : {});
+  const [name, group] = [of(c.after).name ?? of(c.before).name, of(c.after).group ?? of(c.before).group];
+  return typeof name === "string" ? (typeof group === "string" ? `${group}/${name}` : name) : "";
 }
 
 const sign = { same: "  ", added: "+ ", removed: "- " } as const;

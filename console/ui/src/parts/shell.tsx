@@ -10,6 +10,7 @@ import { useKeys } from "../lib/hooks";
 import { dropDrafts } from "../lib/keptdrafts";
 import { leaveNow } from "../lib/leaving";
 import { useMay, useMe } from "../lib/me";
+import { offset, viewerZone } from "../lib/time";
 import { Icon, icons } from "./basics";
 import { Palette, type Command } from "./palette";
 import { LanguageSwitch, ThemeSwitch } from "./switches";
@@ -92,6 +93,7 @@ export function Shell({ children }: { children: ReactNode }) {
             <Burger opened={menu} onClick={() => setMenu(!menu)} aria-expanded={menu} hiddenFrom="sm" size="sm" aria-label={t("menu")} />
             <Link href="/" className="brand"><img src="/bell.svg" width={20} height={20} alt="" />Belfry</Link>
           </Group>
+          <span className="zone" title={t("zone.title")}>{t("zone.all", { zone: viewerZone(), offset: offset(new Date()) })}</span>
           <Button variant="default" size="compact-sm" onClick={setPalette.open} leftSection={<Icon d={icons.search} size={14} />} className="palette-button"
             rightSection={<Kbd size="xs" visibleFrom="sm">Ctrl K</Kbd>}>{t("palette.open")}</Button>
         </Group>
