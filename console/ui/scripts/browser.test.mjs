@@ -2,7 +2,6 @@
 // BELFRY is the binary; without it, the tests build one. CHROMIUM is the browser. A failed scene saves a screenshot below
 // BELFRY_SHOTS.
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
@@ -13,7 +12,7 @@ import { drafts } from "./browser/drafts.mjs";
 import { messages } from "./browser/messages.mjs";
 import { plain } from "./browser/plain.mjs";
 import { widths } from "./browser/widths.mjs";
-import { counted, heading, ready, scene } from "./browser/scene.mjs";
+import { axeFaults, axeSource, counted, heading, ready, scene } from "./browser/scene.mjs";
 
 const stage = {}; // base, browser, the identity provider, and the sessions of the users admin and viewer
 let call; // calls the API as admin
@@ -384,7 +383,7 @@ function scenes() {
     const pages = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
     assert.ok(pages.length >= 9, `${pages.length} pages in the menu`);
     const cdp = await context.newCDPSession(page);
-    const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+    const axe = axeSource();
     const faults = [];
     const narrow = async (where) => {
       await page.setViewportSize({ width: 360, height: 740 });
@@ -474,15 +473,6 @@ exit 3
     await page.getByRole("option").first().waitFor();
     await untouched("the palette");
   });
-}
-
-/** axeFaults returns the serious faults that axe-core finds. The page must already contain axe-core. */
-async function axeFaults(page, where, only) {
-  const violations = await page.evaluate(async (only) => {
-    const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"], preload: false, ...(only ? { runOnly: { type: "rule", values: only } } : { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }) });
-    return violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => ({ id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => `${n.target.join(" ")} ${n.any[0]?.message ?? n.failureSummary}`) }));
-  }, only);
-  return violations.map((v) => `${where}: ${v.id}: ${v.help}\n    ${v.nodes.join("\n    ")}`);
 }
 
 /** script creates a job with a script and without a schedule. */

@@ -1,7 +1,7 @@
 // Scenes of narrow and wide windows. They are part of ../browser.test.mjs.
 import assert from "node:assert/strict";
 import { until } from "./belfry.mjs";
-import { heading, ready, scene } from "./scene.mjs";
+import { axeFaults, axeSource, heading, ready, scene } from "./scene.mjs";
 
 const windows = [360, 768, 1024, 1440];
 
@@ -23,7 +23,7 @@ export function widths(stage) {
   });
 
   scene(stage, "no page is wider than its window, and no row is higher than three lines, with real history at four widths in both languages", { as: "admin" }, async (page) => {
-    const { job, script, run } = await history(stage.call);
+    const { job, script, run } = await (stage.history ??= history(stage.call));
     await page.goto("/");
     await heading(page, "Overview");
     const menu = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
@@ -44,6 +44,40 @@ export function widths(stage) {
       }
     }
     assert.equal(faults.length, 0, faults.join("\n"));
+  });
+
+  scene(stage, "the week, the graph and the editor have no serious accessibility faults, with real history, in light and dark", { as: "admin" }, async (page, context) => {
+    const { job, coded } = await (stage.history ??= history(stage.call));
+    const cdp = await context.newCDPSession(page);
+    const faults = [];
+    for (const [path, part] of [["/week", ".slot"], [`/jobs/${job.id}`, ".job-graph"], [`/jobs/${coded.id}/edit`, ".cm-line span"]]) {
+      await page.goto(path);
+      await ready(page);
+      await page.locator(part).first().waitFor();
+      await cdp.send("Runtime.evaluate", { expression: axeSource() });
+      for (const colorScheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme });
+        await page.locator(`html[data-mantine-color-scheme="${colorScheme}"]`).waitFor();
+        faults.push(...(await axeFaults(page, `${path} ${colorScheme}`)));
+      }
+      await page.emulateMedia({ colorScheme: "light" });
+    }
+    assert.equal(faults.length, 0, faults.join("\n"));
+  });
+
+  scene(stage, "in Chinese, a term is the same everywhere", { as: "admin", locale: "zh-CN" }, async (page) => {
+    const { job, run } = await (stage.history ??= history(stage.call));
+    const seen = [];
+    for (const path of ["/", "/account", `/jobs/${job.id}`, `/runs/${run.id}`, "/jobs/new"]) {
+      await page.goto(path);
+      await ready(page);
+      if (path === "/jobs/new") await page.getByRole("button", { name: "显示并修改" }).click();
+      if (path.startsWith("/runs/")) await page.getByText("日志完整", { exact: true }).waitFor();
+      seen.push(await page.locator("body").innerText());
+    }
+    const all = seen.join("\n");
+    for (const term of ["您", "抖动", "台账", "日志已完整"]) assert.ok(!all.includes(term), `the page says ${term}`);
+    for (const term of ["随机延迟", "错过记录"]) assert.ok(all.includes(term), `no page says ${term}`);
   });
 }
 
@@ -83,10 +117,11 @@ async function history(call) {
     language: "sh", code: "sleep 0.$(($(date +%s) % 3))\necho \"https://ledger.example.com/v2/accounts/settlement/2026/differences?token=0123456789abcdef0123456789abcdef0123456789\" >&2\nexit $(($(date +%s) % 2))\n",
   } });
   const script = await call("POST", "/jobs", { ...common, name: `${name.slice(0, 60)}-by-hand`, schedule: { kind: "none" }, script: { language: "sh", code: `echo ${"x".repeat(400)}\n`, remark: "the first version, as the controllers asked for it" } });
+  const coded = await call("POST", "/jobs", { ...common, name: "with-code-in-all-colours", schedule: { kind: "none" }, script: { language: "python", code: "# a comment\nimport os\n\n@decorated\nclass Ledger:\n    def lines(self, most=10):\n        if most is not None and True:\n            return [f\"line\\t{n}\" for n in range(0x10)] + ['x' * 3.5]\n" } });
   await call("POST", `/jobs/${job.id}/backfill`, { from: new Date(Date.now() - 55 * 60_000).toISOString(), to: new Date().toISOString(), max: 55 });
   await call("PATCH", `/jobs/${job.id}`, { description: "Compares each line of the files with the ledger of record." });
   const { run_ids: [first] } = await call("POST", `/jobs/${script.id}/trigger`, { param: JSON.stringify({ account: "0123456789".repeat(30) }) });
   await until("the ends of the runs", async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded,failed&limit=60`)).items.length >= 50);
   await call("POST", `/groups/${group}/resume`);
-  return { job, script, run: await call("GET", `/runs/${first}`) };
+  return { job, script, coded, run: await call("GET", `/runs/${first}`) };
 }

@@ -196,7 +196,7 @@ export const en = {
   "alert.late": "late",
   "alert.failed.help": "A run failed and has no further attempt. Repeated failures are combined.",
   "alert.recovered.help": "The first success after a reported failure.",
-  "alert.missed.help": "Fire times were missed and recorded in the ledger.",
+  "alert.missed.help": "Fire times were missed and recorded in the missed ledger.",
   "alert.late.help": "A run started more than a minute late.",
   "kind.none": "By hand",
   "kind.cron": "Cron",
