@@ -9,6 +9,7 @@ import { browserPath, heartbeat, logIn, provider, start, until } from "./browser
 import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { drafts } from "./browser/drafts.mjs";
+import { executors } from "./browser/executors.mjs";
 import { messages } from "./browser/messages.mjs";
 import { plain } from "./browser/plain.mjs";
 import { widths } from "./browser/widths.mjs";
@@ -43,6 +44,7 @@ if (!browserPath) {
   drafts(stage);
   widths(stage);
   plain(stage);
+  executors(stage);
 }
 
 function scenes() {
@@ -268,6 +270,7 @@ function scenes() {
     await call("POST", "/groups", { name: "limited" });
     await call("POST", "/jobs", { name: "each-second", group: "limited", handler: "echo", enabled: false, schedule: { kind: "fixed_rate", every: "1s" } });
     await page.goto("/executors");
+    await page.getByRole("button", { name: "limited" }).click();
     const group = page.getByRole("region", { name: "limited" });
     await group.getByText("1 / 50,000").waitFor();
     await group.getByRole("button", { name: "Limits" }).click();
@@ -454,7 +457,7 @@ exit 3
     for (const [path, shown] of [
       ["/", []], ["/jobs", ["job", "child", "tag"]], [`/jobs/${job.id}`, ["job", "description", "tag", "param", "code", "author"]], [`/jobs/${child.id}`, ["child", "handler"]],
       [`/jobs/${job.id}/edit`, ["code"]], ["/runs", ["job"]], [`/runs/${run.id}`, ["job", "event", "log", "output"]],
-      ["/executors", ["group", "handler", "host", "version", "pause"]], ["/events", ["job"]], ["/audit", []],
+      ["/executors?open=evil", ["group", "handler", "host", "version", "pause"]], ["/events", ["job"]], ["/audit", []],
     ]) {
       await page.goto(path);
       await ready(page);

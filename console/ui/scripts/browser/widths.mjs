@@ -28,7 +28,7 @@ export function widths(stage) {
     await heading(page, "Overview");
     const menu = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
     const faults = [];
-    for (const path of [...menu, `/jobs?q=reconciliation`, `/jobs/${job.id}`, `/jobs/${script.id}`, `/jobs/${script.id}/edit`, `/runs?job_id=${job.id}`, `/runs/${run.id}`, "/jobs/new", "/calendars/+new", "/account"]) {
+    for (const path of [...menu, `/jobs?q=reconciliation`, `/jobs/${job.id}`, `/jobs/${script.id}`, `/jobs/${script.id}/edit`, `/runs?job_id=${job.id}`, `/runs/${run.id}`, "/jobs/new", "/calendars/+new", "/account", "/executors?open=demo"]) {
       await page.setViewportSize({ width: 1440, height: 900 });
       await page.goto(path);
       await ready(page);
@@ -92,7 +92,7 @@ function misfits() {
   const faults = [];
   const over = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (over > 0) faults.push(`${over} px wider than the window`);
-  for (const row of document.querySelectorAll("main table.list tbody tr")) {
+  for (const row of document.querySelectorAll("main table.list tbody tr:not(.detail)")) {
     const style = getComputedStyle(row.cells[0]);
     const lines = (row.getBoundingClientRect().height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) / parseFloat(style.lineHeight);
     if (lines > 3.3) faults.push(`a row has ${lines.toFixed(1)} lines: ${row.innerText.slice(0, 60).replace(/\s+/g, " ")}`);
