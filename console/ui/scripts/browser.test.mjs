@@ -10,6 +10,7 @@ import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { drafts } from "./browser/drafts.mjs";
 import { executors } from "./browser/executors.mjs";
+import { lists } from "./browser/lists.mjs";
 import { messages } from "./browser/messages.mjs";
 import { plain } from "./browser/plain.mjs";
 import { widths } from "./browser/widths.mjs";
@@ -45,6 +46,7 @@ if (!browserPath) {
   widths(stage);
   plain(stage);
   executors(stage);
+  lists(stage);
 }
 
 function scenes() {

@@ -478,6 +478,7 @@ export const en = {
   "live.go": "Resume",
   "live.on": "Live",
   "live.connecting": "Connecting…",
+  "live.new": "{n} new",
   "live.off": "Paused",
   "bulk.fitting": "All runs that match the filters:",
   "bulk.filter": "All runs with",

@@ -479,6 +479,7 @@ export const zh: Record<keyof typeof en, string> = {
   "live.go": "继续",
   "live.on": "实时",
   "live.connecting": "连接中…",
+  "live.new": "{n} 条新运行",
   "live.off": "已暂停",
   "bulk.fitting": "符合筛选条件的全部运行：",
   "bulk.filter": "所有满足以下条件的运行：",
