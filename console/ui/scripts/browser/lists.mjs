@@ -37,7 +37,7 @@ export function lists(stage) {
     await page.getByRole("button", { name: "2 new" }).click();
     await page.locator("tbody tr").nth(34).waitFor();
     await page.evaluate(() => document.activeElement.blur());
-    // Nobody is in the list: runs appear one after the other, and no element moves.
+    // Without pointer and focus in the list, runs appear one after the other, and no element moves.
     for (let i = 0; i < 20; i++) {
       await run(1);
       await page.locator("tbody tr").nth(35 + i).waitFor();
