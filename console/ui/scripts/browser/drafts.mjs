@@ -15,7 +15,7 @@ export function drafts(stage) {
     await call("PATCH", `/jobs/${job.id}`, { retries: 3 });
     await page.evaluate(() => scrollTo(0, 0));
     await save(page).click();
-    const fault = page.getByRole("alert").filter({ hasText: "Somebody saved version 2 of this job meanwhile." });
+    const fault = page.getByRole("alert").filter({ hasText: "Another user saved version 2 of this job meanwhile." });
     await fault.waitFor();
     assert.ok(await fault.evaluate((el) => { const { top, bottom } = el.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; }), "the failure is outside of the window");
     assert.equal(await page.getByLabel("Description").inputValue(), "as I want it");

@@ -375,7 +375,7 @@ export const en = {
   "leave.text": "Your changes are not saved. If you leave, they are lost.",
   "leave.go": "Leave",
   "leave.stay": "Stay",
-  "conflict.text": "Somebody saved version {n} of this job meanwhile. Your changes are still in the form.",
+  "conflict.text": "Another user saved version {n} of this job meanwhile. Your changes are still in the form.",
   "conflict.diff": "Show the difference",
   "conflict.reload": "Load the saved version",
   "conflict.keep": "Save mine over it",

@@ -42,7 +42,7 @@ export default function Executors() {
               <Fragment key={g.name}>
                 <tr>
                   <td className="grow"><button type="button" data-row className="row-button" aria-expanded={shows} onClick={() => toggle(g.name)}><span className="fold" aria-hidden="true">{shows ? "▾" : "▸"}</span>{g.name}</button>
-                    {g.description && <div className="one-line" title={g.description}>{g.description}</div>}</td>
+                    {g.description && <div className="mid one-line" title={g.description}>{g.description}</div>}</td>
                   <td><GroupState group={g} /></td>
                   <td className="num">{g.instances}</td>
                   <td className="mid num"><Link className="plain-link" href={`/jobs?group=${g.name}`}>{g.jobs}</Link></td>
