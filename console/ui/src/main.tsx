@@ -23,6 +23,7 @@ const theme = createTheme({
   headings: { sizes: { h1: { fontSize: "20px", lineHeight: "1.3" }, h2: { fontSize: "15px", lineHeight: "1.4" }, h3: { fontSize: "14px", lineHeight: "1.4" } } },
   respectReducedMotion: true,
   components: {
+    Anchor: { defaultProps: { underline: "always" } },
     TextInput: { defaultProps: { size: "sm" } },
     Modal: { defaultProps: { transitionProps: { duration: 0 } } },
     Tooltip: { defaultProps: { openDelay: 250, multiline: true, maw: 360, events: { hover: true, focus: true, touch: true } } },
