@@ -1,15 +1,17 @@
 import { Center, Loader } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect } from "react";
-import { Redirect, Route, Switch, useLocation } from "wouter";
+import { Route, Switch, useLocation } from "wouter";
 import { ApiError, get, whenUnauthorized } from "./api/client";
 import { useT } from "./i18n";
 import { newCalendar } from "./lib/calendars";
+import { leaveNow } from "./lib/leaving";
 import { MeContext } from "./lib/me";
 import { ErrorNote } from "./parts/basics";
 import { For } from "./parts/refused";
 import { Shell } from "./parts/shell";
 import { LogIn, MustChange } from "./pages/login";
+import { NotFound } from "./pages/notfound";
 
 const Overview = lazy(() => import("./pages/overview"));
 const Jobs = lazy(() => import("./pages/jobs"));
@@ -33,7 +35,7 @@ const Audit = lazy(() => import("./pages/audit"));
 export function App() {
   const t = useT();
   const client = useQueryClient();
-  const [path, navigate] = useLocation();
+  const [path] = useLocation();
   const me = useQuery({ queryKey: ["me"], queryFn: () => get("/api/v1/auth/me"), staleTime: 60_000, enabled: path !== "/login" });
 
   useEffect(() => {
@@ -41,9 +43,9 @@ export function App() {
       if (location.pathname === "/login") return;
       const back = location.pathname + location.search;
       client.clear();
-      navigate(`/login?to=${encodeURIComponent(back)}`, { replace: true });
+      leaveNow(`/login?to=${encodeURIComponent(back)}`, { replace: true }); // a changed form has kept its draft
     });
-  }, [client, navigate]);
+  }, [client]);
 
   if (path === "/login") return <LogIn />;
   if (me.error && !(me.error instanceof ApiError && me.error.status === 401)) {
@@ -75,7 +77,7 @@ export function App() {
             <Route path="/users"><For><Users /></For></Route>
             <Route path="/audit"><For><Audit /></For></Route>
             <Route path="/system"><For><System /></For></Route>
-            <Route><Redirect to="/" replace /></Route>
+            <Route><NotFound /></Route>
           </Switch>
         </Suspense>
       </Shell>

@@ -5,9 +5,11 @@ import { createTheme, MantineProvider } from "@mantine/core";
 import { Notifications } from "@mantine/notifications";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { createRoot } from "react-dom/client";
+import { Router } from "wouter";
 import { ApiError } from "./api/client";
 import { App } from "./app";
 import { LanguageProvider } from "./i18n";
+import { useGuardedLocation } from "./lib/leaving";
 import { nonce } from "./lib/nonce";
 
 const theme = createTheme({
@@ -21,6 +23,7 @@ const theme = createTheme({
   headings: { sizes: { h1: { fontSize: "20px", lineHeight: "1.3" }, h2: { fontSize: "15px", lineHeight: "1.4" }, h3: { fontSize: "14px", lineHeight: "1.4" } } },
   respectReducedMotion: true,
   components: {
+    Anchor: { defaultProps: { underline: "always" } },
     TextInput: { defaultProps: { size: "sm" } },
     Modal: { defaultProps: { transitionProps: { duration: 0 } } },
     Tooltip: { defaultProps: { openDelay: 250, multiline: true, maw: 360, events: { hover: true, focus: true, touch: true } } },
@@ -44,7 +47,7 @@ createRoot(root).render(
     <QueryClientProvider client={client}>
       <LanguageProvider>
         <Notifications position="bottom-right" />
-        <App />
+        <Router hook={useGuardedLocation}><App /></Router>
       </LanguageProvider>
     </QueryClientProvider>
   </MantineProvider>,

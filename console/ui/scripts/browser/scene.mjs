@@ -1,5 +1,6 @@
 // The common part of all browser tests: each scene has its own page, and every error on it fails the scene.
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -61,4 +62,16 @@ export const heading = (page, name) => page.getByRole("heading", { level: 1, nam
 export async function ready(page) {
   await page.locator("#main h1").first().waitFor();
   await page.locator('#main[aria-busy="false"]').waitFor();
+}
+
+/** axeSource is the script of axe-core. The debugging protocol runs it in a page although the content security policy forbids other scripts. */
+export const axeSource = () => readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** axeFaults returns the serious faults that axe-core finds. The page must already contain axe-core. */
+export async function axeFaults(page, where, only) {
+  const violations = await page.evaluate(async (only) => {
+    const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"], preload: false, ...(only ? { runOnly: { type: "rule", values: only } } : { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }) });
+    return violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => ({ id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => `${n.target.join(" ")} ${n.any[0]?.message ?? n.failureSummary}`) }));
+  }, only);
+  return violations.map((v) => `${where}: ${v.id}: ${v.help}\n    ${v.nodes.join("\n    ")}`);
 }

@@ -35,7 +35,7 @@ export default function Account() {
             <table className="list">
               <thead><tr><th>{t("account.browser")}</th><th className="mid">{t("audit.remote")}</th><th className="wide">{t("account.since")}</th><th>{t("token.used")}</th><th><span className="sr-only">{t("actions")}</span></th></tr></thead>
               <tbody>{items.map((s) => (
-                <tr key={s.id}><td className="grow message">{s.user_agent || "–"}</td><td className="mid">{s.remote}</td><td className="wide num"><Instant at={s.created_at} /></td><td className="num">{s.current ? <span className="pill pill-good">{t("account.this")}</span> : <Ago at={s.last_used_at} />}</td><td className="row-actions">{!s.current && <End session={s} />}</td></tr>
+                <tr key={s.id}><td className="grow"><div className="clamp">{s.user_agent || "–"}</div></td><td className="mid">{s.remote}</td><td className="wide num"><Instant at={s.created_at} /></td><td className="num">{s.current ? <span className="pill pill-good">{t("account.this")}</span> : <Ago at={s.last_used_at} />}</td><td className="row-actions">{!s.current && <End session={s} />}</td></tr>
               ))}</tbody>
             </table>
           )}

@@ -1,9 +1,10 @@
-import { Button, Modal, Text } from "@mantine/core";
+import { Button } from "@mantine/core";
 import { useState } from "react";
 import { get, type Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { useFilters, useTitle } from "../lib/hooks";
-import { Instant, PageHead, Snippet } from "../parts/basics";
+import { Instant, PageHead } from "../parts/basics";
+import { objectName, ShowChange } from "../parts/changelist";
 import { SearchField } from "../parts/filters";
 import { Pages } from "../parts/pages";
 
@@ -25,20 +26,13 @@ export default function Audit() {
           <table className="list">
             <thead><tr><th>{t("audit.when")}</th><th>{t("audit.who")}</th><th>{t("audit.what")}</th><th className="mid">{t("audit.object")}</th><th className="wide">{t("audit.remote")}</th><th><span className="sr-only">{t("audit.change")}</span></th></tr></thead>
             <tbody>{items.map((c) => (
-              <tr key={c.id}><td className="num"><Instant at={c.at} now={new Date()} /></td><td>{c.actor}</td><td className="grow mono">{c.action}<div className="narrow-only faint">{c.object}</div></td><td className="mid mono">{c.object}</td><td className="wide mono">{c.remote}</td>
+              <tr key={c.id}><td className="num"><Instant at={c.at} now={new Date()} /></td><td>{c.actor}</td><td className="grow mono">{c.action}<div className="phone-only one-line">{c.object} {objectName(c)}</div></td><td className="mid"><div className="clamp"><span className="mono">{c.object}</span> {objectName(c)}</div></td><td className="wide mono">{c.remote}</td>
                 <td className="row-actions">{(c.before != null || c.after != null) && <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setShown(c)}>{t("audit.change")}</Button>}</td></tr>
             ))}</tbody>
           </table>
         )}
       </Pages>
-      {shown && (
-        <Modal opened size="xl" onClose={() => setShown(undefined)} title={`${shown.action} ${shown.object}`} closeButtonProps={{ "aria-label": t("close") }}>
-          <div className="columns even">
-            <div><Text size="sm" c="dimmed">{t("audit.before")}</Text><Snippet code={shown.before == null ? "–" : JSON.stringify(shown.before, null, 2)} /></div>
-            <div><Text size="sm" c="dimmed">{t("audit.after")}</Text><Snippet code={shown.after == null ? "–" : JSON.stringify(shown.after, null, 2)} /></div>
-          </div>
-        </Modal>
-      )}
+      {shown && <ShowChange change={shown} onClose={() => setShown(undefined)} />}
     </>
   );
 }

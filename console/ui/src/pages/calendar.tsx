@@ -1,16 +1,18 @@
-import { Alert, Button, FileButton, Group, Stack, Text, Textarea, TextInput } from "@mantine/core";
+import { Button, FileButton, Group, Stack, Text, Textarea, TextInput } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { Link, useLocation } from "wouter";
+import { Link } from "wouter";
 import { ApiError, call, get, post } from "../api/client";
 import { useLanguage } from "../i18n";
 import type { Calendar } from "../lib/calendars";
 import { mostDates, parseDates, weekdays, type Weekday } from "../lib/daysoff";
 import { useTitle } from "../lib/hooks";
+import { leaveNow, useLeaving } from "../lib/leaving";
 import { useMay } from "../lib/me";
 import { useRefresh } from "../parts/actions";
 import { Copy, ErrorNote, errorText, Facts, Instant, PageHead, Section } from "../parts/basics";
 import { Chips } from "../parts/filters";
+import { AskLeaving, FormBar } from "../parts/formbar";
 import { weekdayNames, YearView } from "../parts/yearview";
 
 /** CalendarPage shows a calendar's days off. Admins can change them, or create a calendar. */
@@ -65,13 +67,15 @@ const fields = ["name", "description", "weekdays", "dates"];
 function Form({ calendar }: { calendar?: Calendar }) {
   const { t, language } = useLanguage();
   const refresh = useRefresh();
-  const [, navigate] = useLocation();
   const [name, setName] = useState(calendar?.name ?? "");
   const [description, setDescription] = useState(calendar?.description ?? "");
   const [weekly, setWeekly] = useState<Weekday[]>(calendar?.weekdays ?? []);
   const [dates, setDates] = useState<string[]>(calendar?.dates ?? []);
   const [year, setYear] = useState(() => new Date().getFullYear());
   const names = weekdayNames(language, "long");
+  const draft = JSON.stringify([name, description, weekly, dates]);
+  const [base] = useState(draft);
+  const leaving = useLeaving(draft !== base);
   const chosen = new Set(dates);
   const change = (days: string[], off: boolean) => setDates((before) => {
     const next = new Set(before);
@@ -83,7 +87,7 @@ function Form({ calendar }: { calendar?: Calendar }) {
       const days = { description, weekdays: weekly, dates };
       return calendar ? call("put", "/api/v1/calendars/{name}", { path: { name: calendar.name }, body: days, version: calendar.version }) : post("/api/v1/calendars", { body: { name, ...days } });
     },
-    onSuccess: async () => { await refresh("calendars", "jobs", "job"); navigate("/calendars"); },
+    onSuccess: async () => { await refresh("calendars", "jobs", "job"); leaveNow("/calendars"); },
     onError: () => setTimeout(() => document.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus(), 50),
   });
   const error = save.error instanceof ApiError ? save.error : undefined;
@@ -113,12 +117,12 @@ function Form({ calendar }: { calendar?: Calendar }) {
           <Paste known={chosen} onAdd={(found) => { change(found, true); const first = found.find((d) => Number(d.slice(0, 4)) >= year) ?? found[0]; if (first) setYear(Number(first.slice(0, 4))); }} />
         </div>
       </Section>
-      {save.error && (others.length > 0 || !error?.problem.errors?.length) && <Alert color="red" variant="light" role="alert" title={t("form.refused")}>{others.length ? others.map((o) => <div key={o}>{o}</div>) : errorText(t, save.error)}</Alert>}
-      <Group mt="md" gap="xs" className="form-actions">
+      <FormBar fault={save.error && (others.length > 0 ? others.map((o) => <div key={o}>{o}</div>) : error?.problem.errors?.length ? t("form.fields") : errorText(t, save.error))}>
         <Button type="submit" loading={save.isPending}>{t("save")}</Button>
-        <Button variant="subtle" color="gray" onClick={() => navigate("/calendars")}>{t("cancel")}</Button>
+        <Button variant="subtle" color="gray" onClick={() => leaveNow("/calendars")}>{t("cancel")}</Button>
         {calendar && calendar.jobs > 0 && <Text size="xs" c="dimmed">{t("calendars.effect", { n: calendar.jobs })}</Text>}
-      </Group>
+      </FormBar>
+      <AskLeaving go={leaving.go} stay={leaving.stay} />
     </form>
   );
 }

@@ -78,9 +78,21 @@ export default function JobPage({ id }: { id: number }) {
   );
 }
 
+function useNext(job: Job) {
+  const { language } = useLanguage();
+  return useQuery({ queryKey: ["job", job.id, "next", job.version, job.next_fire_time, language], queryFn: () => get("/api/v1/jobs/{id}/next", { path: { id: job.id }, query: { count: 5 } }), enabled: job.schedule.kind !== "none", placeholderData: (before) => before });
+}
+
+/** Described is a job's schedule. A cron expression has its description. */
+function Described({ job: j }: { job: Job }) {
+  const t = useT();
+  const next = useNext(j);
+  return <><span className="mono">{timesText(t, j.schedule)}</span>{j.schedule.kind === "cron" && next.data && <div className="faint">{next.data.description}</div>}</>;
+}
+
 function Upcoming({ job }: { job: Job }) {
-  const { t, language } = useLanguage();
-  const next = useQuery({ queryKey: ["job", job.id, "next", job.version, job.next_fire_time, language], queryFn: () => get("/api/v1/jobs/{id}/next", { path: { id: job.id }, query: { count: 5 } }), enabled: job.schedule.kind !== "none" });
+  const t = useT();
+  const next = useNext(job);
   const zone = job.schedule.time_zone || (job.schedule.kind === "cron" ? "UTC" : viewerZone());
   return (
     <Section title={t("job.upcoming")}>
@@ -88,7 +100,7 @@ function Upcoming({ job }: { job: Job }) {
       {next.error && <Text size="sm" c="var(--bad)">{errorText(t, next.error)}</Text>}
       {!job.enabled && job.schedule.kind !== "none" && <Text size="sm" c="dimmed">{t("job.disabled.text")}</Text>}
       {job.enabled && next.data && (next.data.fire_times.length === 0 ? <Text size="sm" c="dimmed">{t("schedule.never")}</Text> : (
-        <ol className="times">{next.data.fire_times.map((at, i) => <li key={at} className="num">{dateTime(at, zone)} <span className="faint">{offset(at, zone)}</span> {zone !== viewerZone() && <span className="faint">· {t("schedule.yours.short", { at: dateTime(at) })}</span>} {i === 0 && <Countdown at={at} />}</li>)}</ol>
+        <ol className="times">{next.data.fire_times.map((at, i) => <li key={at} className="num"><time dateTime={at} title={`${dateTime(at, zone)} ${offset(at, zone)} · ${zone}`}>{dateTime(at)}</time> {i === 0 && <Countdown at={at} />}</li>)}</ol>
       ))}
     </Section>
   );
@@ -99,7 +111,7 @@ function Definition({ job: j }: { job: Job }) {
   return (
     <>
       <Facts of={[
-        [t("field.schedule"), <span className="mono" key="s">{timesText(t, j.schedule)}</span>],
+        [t("field.schedule"), <Described key="s" job={j} />],
         [t("field.calendar"), j.schedule.calendar ? <Link key="c" className="link" href={`/calendars/${j.schedule.calendar}`}>{j.schedule.calendar}</Link> : null],
         [t("field.handler"), j.handler ? <span key="h" className="mono">{j.handler}</span> : null],
         [t("field.script"), j.script ? t("job.script", { language: j.script.language, n: j.script.version ?? 1 }) : null],

@@ -99,9 +99,9 @@ export default function Jobs() {
                 <tr key={j.id} aria-selected={may.operate ? chosen.has(j.id) : undefined}>
                   {may.operate && <td className="tick"><input type="checkbox" checked={chosen.has(j.id)} onChange={(e) => choose(j.id, e.currentTarget.checked)} aria-label={t("choose.job", { name: j.name })} /></td>}
                   <td className="grow">
-                    <Link href={`/jobs/${j.id}`} data-row className="row-link">{j.name}</Link>
-                    {j.tags.map((tag) => <button key={tag} type="button" className="tag" onClick={() => setF({ tag })}>#{tag}</button>)}
-                    <div className="narrow-only faint">{j.group} · {scheduleText(t, j.schedule)}</div>
+                    <div className="clamp job-name"><Link href={`/jobs/${j.id}`} data-row className="row-link" title={j.name}>{j.name}</Link>
+                      {j.tags.map((tag) => <button key={tag} type="button" className="tag" onClick={() => setF({ tag })}>#{tag}</button>)}</div>
+                    <div className="narrow-only one-line">{j.group} · {scheduleText(t, j.schedule)}</div>
                     {!!j.last_runs?.length && <div className="phone-only"><LastStrip runs={j.last_runs.slice(0, 8)} name={j.name} /></div>}
                   </td>
                   <td className="wide">{j.group}</td>

@@ -11,6 +11,7 @@ import { clock, dateTime, shortDuration } from "../lib/time";
 import { Ago, Countdown, Empty, ErrorNote, Icon, icons, PageHead, reasonText, Section, State } from "../parts/basics";
 import { GroupPick } from "../parts/filters";
 import { RunTable } from "../parts/runtable";
+import { Tile, Tiles, useStale } from "../parts/tiles";
 
 const spans = { "1h": { ms: 3_600_000, step: "1m", go: "1h" }, "24h": { ms: 86_400_000, step: "30m", go: "24h" }, "7d": { ms: 7 * 86_400_000, step: "3h", go: "168h" } } as const;
 type Span = keyof typeof spans;
@@ -29,7 +30,7 @@ export default function Overview() {
   const [live, setLive] = useState(true);
   const client = useQueryClient();
   const every = (ms: number) => (live ? ms : false);
-  const overview = useQuery({ queryKey: ["overview", span, group], queryFn: () => get("/api/v1/overview", { query: { from, group } }), refetchInterval: every(60_000) });
+  const overview = useQuery({ queryKey: ["overview", span, group], queryFn: () => get("/api/v1/overview", { query: { from, group } }), refetchInterval: every(60_000), placeholderData: (before) => before });
   const status = useStream(live ? `/api/v1/overview/stream${search({ span: spans[span].go, group })}` : undefined, {
     overview: (data) => client.setQueryData(["overview", span, group], JSON.parse(data)),
   });
@@ -37,6 +38,7 @@ export default function Overview() {
   const running = useQuery({ queryKey: ["runs", "running", group], queryFn: () => get("/api/v1/runs", { query: { state: ["running", "retrying"] as never, group, limit: 10 } }), refetchInterval: every(3000) });
   const upcoming = useQuery({ queryKey: ["upcoming", group], queryFn: () => get("/api/v1/upcoming", { query: { within: "1h", group, limit: 200 } }), refetchInterval: every(5000) });
   const o = overview.data;
+  const stale = useStale(overview, live && status !== "live");
   if (overview.error && !o) return <ErrorNote error={overview.error} retry={() => void overview.refetch()} />;
 
   // A job that fires every second would fill the list, so each job is listed once with its next fire time.
@@ -51,14 +53,14 @@ export default function Overview() {
         <SegmentedControl size="xs" value={span} onChange={(s) => setF({ span: s })} data={Object.keys(spans).map((s) => ({ value: s, label: t(`span.${s as Span}`) }))} aria-label={t("overview.span")} />
       </PageHead>
       {o && <>
-        <div className="tiles">
+        <Tiles stale={stale} at={overview.dataUpdatedAt}>
           <Tile name={t("overview.failed")} value={count(o.counts.failed)} bad={o.counts.failed > 0} href={`/runs?state=failed&from=${o.from}`} note={Object.entries(o.counts.reasons).filter(([r]) => !endedOnPurpose.has(r)).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([r, n]) => `${reasonText(t, r)} ${n}`).join(" · ")} />
           <Tile name={t("overview.missed")} value={count(o.missed)} bad={o.missed > 0} />
           <Tile name={t("overview.rate")} value={o.counts.success_rate == null ? "–" : percent(o.counts.success_rate)} note={t("overview.runs", { n: count(o.counts.runs) })} />
           <Tile name={t("overview.late")} value={o.counts.lateness_p50_ms == null ? "–" : shortDuration(o.counts.lateness_p50_ms)} note={o.counts.lateness_p99_ms == null ? "" : `p99 ${shortDuration(o.counts.lateness_p99_ms)}`} />
           <Tile name={t("overview.now")} value={o.now.running} note={t("overview.queued", { q: o.now.queued, r: o.now.retrying, h: o.now.held })} href="/runs?state=queued,running,retrying" />
           <Tile name={t("overview.instances")} value={o.now.instances} bad={o.now.instances === 0} note={t("overview.slots", { used: o.now.slots_used, n: o.now.slots }) + (o.now.draining ? ` · ${t("overview.draining", { n: o.now.draining })}` : "")} href="/executors" />
-        </div>
+        </Tiles>
         {o.now.jobs === 0 && <Empty title={t("jobs.none")}><Text size="sm">{t("jobs.teach")}</Text><Anchor component={Link} href="/jobs/new" size="sm">{t("jobs.first")}</Anchor></Empty>}
         {report.data && report.data.points.length > 0 && <Section title={t("overview.over")}><Bars points={report.data.points} /></Section>}
         <div className="columns">
@@ -91,11 +93,6 @@ export default function Overview() {
 const endedOnPurpose = new Set(["killed", "discarded", "covered", "job_deleted"]);
 const count = (n: number): string => n.toLocaleString("en-US");
 const percent = (rate: number): string => `${(Math.floor(rate * 10_000) / 100).toFixed(rate === 1 ? 0 : 2)}%`;
-
-function Tile({ name, value, note, bad, href }: { name: string; value: string | number; note?: string; bad?: boolean; href?: string }) {
-  const inner = <><span className="tile-name">{name}</span><span className={`tile-value ${bad ? "bad" : ""}`}>{value}</span><span className="tile-note">{note || " "}</span></>;
-  return href ? <Link href={href} className="tile">{inner}</Link> : <div className="tile">{inner}</div>;
-}
 
 /** Missed lists the latest entries of the missed ledger. Each one links to its job's page, which explains why the job did not run. */
 function Missed({ entries, now }: { entries: Schemas["RecentMissed"][]; now: Date }) {

@@ -1,7 +1,5 @@
 import { Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
-import { Link } from "wouter";
 import { get } from "../api/client";
 import { useT } from "../i18n";
 import { useTitle } from "../lib/hooks";
@@ -9,6 +7,7 @@ import { serverName } from "../lib/servers";
 import { shortDuration } from "../lib/time";
 import { Ago, ErrorNote, Facts, Instant, PageHead, Section } from "../parts/basics";
 import { useGroups } from "../parts/filters";
+import { Tile, Tiles, useStale } from "../parts/tiles";
 
 // Above these limits a value is marked. Schedulers record their activity every two seconds. The other work runs every minute.
 const silent = 10_000;
@@ -19,6 +18,7 @@ export default function System() {
   useTitle(t("nav.system"));
   const query = useQuery({ queryKey: ["system"], queryFn: () => get("/api/v1/system"), refetchInterval: 5000 });
   const groups = useGroups();
+  const stale = useStale(query);
   const s = query.data;
   if (!s) return <><PageHead title={t("nav.system")} />{query.error && <ErrorNote error={query.error} retry={() => void query.refetch()} />}</>;
   const now = Date.parse(s.now);
@@ -29,13 +29,13 @@ export default function System() {
     <>
       <PageHead title={t("nav.system")} sub={`Belfry ${s.version || "dev"}`}><a className="link" href="/metrics">/metrics</a><a className="link" href="/docs">{t("system.docs")}</a></PageHead>
       {query.error && <ErrorNote error={query.error} />}
-      <div className="tiles">
+      <Tiles stale={stale} at={query.dataUpdatedAt}>
         {s.checks.map((c) => <Tile key={c.name} name={serverName(c.name)} value={t(c.ok ? "system.ok" : "system.away")} bad={!c.ok} note={c.detail} />)}
         <Tile name={t("system.scheduler")} value={seen === undefined ? t("token.never") : t("ago", { d: shortDuration(seen) })} bad={seen === undefined || seen > silent} note={t("system.scheduler.note")} />
         <Tile name={t("system.unfired")} value={String(s.unfired)} bad={s.unfired > 0} note={s.unfired_due_at ? t("system.oldest", { d: shortDuration(age(s.unfired_due_at) ?? 0) }) : t("system.unfired.note")} />
         <Tile name={t("system.waiting")} value={String(s.waiting)} warn={s.waiting > 0} note={s.waiting_due_at ? t("system.oldest", { d: shortDuration(age(s.waiting_due_at) ?? 0) }) : t("system.waiting.note")} href={s.waiting > 0 ? "/runs?state=queued" : undefined} />
         <Tile name={t("nav.executors")} value={String(list.reduce((n, g) => n + g.instances, 0))} note={t("system.groups", { n: list.length })} href="/executors" />
-      </div>
+      </Tiles>
       <Section title={t("system.processes")}>
         <Text size="sm" c="dimmed" mb={4}>{t("system.processes.note")}</Text>
         <div className="table-box"><table className="list">
@@ -62,9 +62,4 @@ const megabytes = (bytes: number): string => (bytes < 10 * 2 ** 30 ? `${Math.rou
 function Behind({ ms, at }: { ms?: number; at: string }) {
   const t = useT();
   return <span className={ms !== undefined && ms > behind ? "bad" : undefined}><Instant at={at} /> <span className="faint">{t("ago", { d: shortDuration(ms ?? 0) })}</span></span>;
-}
-
-function Tile({ name, value, note, bad, warn, href }: { name: string; value: ReactNode; note?: string; bad?: boolean; warn?: boolean; href?: string }) {
-  const inside = <><span className="tile-name">{name}</span><span className={`tile-value ${bad ? "bad" : warn ? "warn" : ""}`}>{value}</span><span className="tile-note">{note}</span></>;
-  return href ? <Link href={href} className="tile">{inside}</Link> : <div className="tile">{inside}</div>;
 }

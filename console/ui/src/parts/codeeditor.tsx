@@ -1,5 +1,5 @@
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
-import { defaultHighlightStyle, indentUnit, StreamLanguage, syntaxHighlighting, type StreamParser } from "@codemirror/language";
+import { defaultHighlightStyle, HighlightStyle, indentUnit, StreamLanguage, syntaxHighlighting, type StreamParser } from "@codemirror/language";
 import { go } from "@codemirror/legacy-modes/mode/go";
 import { javascript } from "@codemirror/legacy-modes/mode/javascript";
 import { powerShell } from "@codemirror/legacy-modes/mode/powershell";
@@ -12,6 +12,9 @@ import { useEffect, useRef } from "react";
 import { nonce } from "../lib/nonce";
 
 const parsers: Record<string, StreamParser<unknown>> = { bash: shell, sh: shell, python, node: javascript, powershell: powerShell, go, yaml };
+
+/** highlight is CodeMirror's style with colours that app.css defines for the light and the dark theme: #708 is --code-708. */
+const highlight = HighlightStyle.define(defaultHighlightStyle.specs.map((s) => (typeof s.color === "string" ? { ...s, color: `var(--code-${s.color.slice(1)})` } : s)));
 
 /** CodeEditor edits code. It is loaded only when it is needed. Escape and then Tab moves the focus out of it. */
 export default function CodeEditor({ value, onChange, language, label, readOnly }: { value: string; onChange?: (code: string) => void; language: string; label: string; readOnly?: boolean }) {
@@ -29,7 +32,7 @@ export default function CodeEditor({ value, onChange, language, label, readOnly 
         doc: value,
         extensions: [
           EditorView.cspNonce.of(nonce), lineNumbers(), history(), indentUnit.of("  "), keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
-          syntaxHighlighting(defaultHighlightStyle), mode.current.of([]), EditorState.readOnly.of(readOnly ?? false),
+          syntaxHighlighting(highlight), mode.current.of([]), EditorState.readOnly.of(readOnly ?? false),
           EditorView.contentAttributes.of({ "aria-label": label }),
           EditorView.updateListener.of((u) => { if (u.docChanged) latest.current?.(u.state.doc.toString()); }),
         ],

@@ -1,13 +1,16 @@
 import { AppShell, Burger, Button, Group, Kbd, Modal, NavLink, Table, Text, UnstyledButton, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { useIsFetching, useQueryClient } from "@tanstack/react-query";
-import { useEffect, type ReactNode } from "react";
+import { useEffect, useState, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { post } from "../api/client";
 import { useLanguage, type Key } from "../i18n";
 import { newCalendar } from "../lib/calendars";
 import { useKeys } from "../lib/hooks";
+import { dropDrafts } from "../lib/keptdrafts";
+import { leaveNow } from "../lib/leaving";
 import { useMay, useMe } from "../lib/me";
+import { offset, viewerZone } from "../lib/time";
 import { Icon, icons } from "./basics";
 import { Palette, type Command } from "./palette";
 import { LanguageSwitch, ThemeSwitch } from "./switches";
@@ -34,7 +37,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const may = useMay();
   const client = useQueryClient();
   const [path, navigate] = useLocation();
-  const [menu, setMenu] = useDisclosure(false);
+  const [menu, setMenu] = useState(false);
   const [palette, setPalette] = useDisclosure(false);
   const [help, setHelp] = useDisclosure(false);
   const { setColorScheme } = useMantineColorScheme();
@@ -42,12 +45,14 @@ export function Shell({ children }: { children: ReactNode }) {
   const loading = useIsFetching({ predicate: (q) => q.state.status === "pending" }) > 0;
   const shown = pages.filter((p) => !p.admin || may.administer);
 
-  useEffect(() => setMenu.close(), [path, setMenu]);
+  // The handlers of useDisclosure are new in each render. If the effect depended on them, it would close the menu as soon as it opens.
+  useEffect(() => setMenu(false), [path]);
 
   async function logOut() {
     await post("/api/v1/auth/logout").catch(() => undefined);
+    dropDrafts();
     client.clear();
-    navigate("/login");
+    leaveNow("/login");
   }
 
   useEffect(() => {
@@ -85,9 +90,10 @@ export function Shell({ children }: { children: ReactNode }) {
       <AppShell.Header className="header">
         <Group h="100%" px="sm" justify="space-between" wrap="nowrap" gap="xs">
           <Group gap="xs" wrap="nowrap">
-            <Burger opened={menu} onClick={setMenu.toggle} hiddenFrom="sm" size="sm" aria-label={t("menu")} />
+            <Burger opened={menu} onClick={() => setMenu(!menu)} aria-expanded={menu} hiddenFrom="sm" size="sm" aria-label={t("menu")} />
             <Link href="/" className="brand"><img src="/bell.svg" width={20} height={20} alt="" />Belfry</Link>
           </Group>
+          <span className="zone" title={t("zone.title")}>{t("zone.all", { zone: viewerZone(), offset: offset(new Date()) })}</span>
           <Button variant="default" size="compact-sm" onClick={setPalette.open} leftSection={<Icon d={icons.search} size={14} />} className="palette-button"
             rightSection={<Kbd size="xs" visibleFrom="sm">Ctrl K</Kbd>}>{t("palette.open")}</Button>
         </Group>

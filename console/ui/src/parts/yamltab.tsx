@@ -18,28 +18,35 @@ async function childId(c: NamedChild): Promise<number | undefined> {
 
 /**
  * YamlTab edits a draft as YAML. Each change of the text changes the draft. If the text is faulty, onFault is called with the fault,
- * else with undefined.
+ * else with undefined. typed is a text that was typed before, and that the draft may lack because it is faulty.
  */
-export default function YamlTab({ draft, onChange, onFault }: { draft: JobInput; onChange: (d: JobInput) => void; onFault: (fault: string | undefined) => void }) {
+export default function YamlTab({ draft, typed, onText, onChange, onFault }: { draft: JobInput; typed?: string; onText: (text: string) => void; onChange: (d: JobInput) => void; onFault: (fault: string | undefined) => void }) {
   const t = useT();
   const [text, setText] = useState<string>();
   const [fault, setFault] = useState<string>();
   const turn = useRef(0);
   const first = useRef(draft);
+  const before = useRef(typed);
 
   useEffect(() => {
     let gone = false;
+    if (before.current !== undefined) {
+      void take(before.current);
+      return;
+    }
     void (async () => {
       const ids = first.current.children?.map((c) => c.job_id) ?? [];
       const names = new Map(await Promise.all(ids.map(async (id) => [id, await get("/api/v1/jobs/{id}", { path: { id } }).then((j) => `${j.group}/${j.name}`, () => undefined)] as const)));
       if (!gone) setText(toYaml(first.current, (id) => names.get(id)));
     })();
     return () => { gone = true; };
+    // oxlint-disable-next-line react-hooks/exhaustive-deps -- after its creation the tab owns its text
   }, []);
 
   const report = (f: string | undefined) => { setFault(f); onFault(f); };
   async function take(next: string) {
     setText(next);
+    onText(next);
     const mine = ++turn.current;
     try {
       const { children = [], ...fields } = fromYaml(next);
