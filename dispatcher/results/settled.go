@@ -30,9 +30,9 @@ type check struct {
 }
 
 // AllSettled reports whether the results of a group that the streams hold now are settled. It waits for them for about two seconds, also
-// if new ones arrive all the time. Dispatchers acknowledge a result after its commit, so a
-// result that is no longer in a work queue is settled. The only exceptions are results that were acknowledged without being settled
-// because their group exceeded its share (docs/limits.md).
+// if new ones arrive all the time. Dispatchers acknowledge a result after its commit, so a result that is no longer in a work queue is
+// settled. The only exceptions are results that were acknowledged without being settled because their group exceeded its share
+// (docs/limits.md).
 func (c *Consumer) AllSettled(ctx context.Context, group string) (bool, error) {
 	c.checks.mu.Lock()
 	g := c.checks.of[group]

@@ -91,7 +91,10 @@ const inView = (locator) => locator.evaluate((el) => {
 function misfits(rows) {
   const faults = [];
   const over = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-  if (over > 0) faults.push(`${over} px wider than the window`);
+  if (over > 0) {
+    const outside = [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".table-box, .durations-bars, .cm-scroller"));
+    faults.push(`${over} px wider than the window: ${outside.slice(0, 4).map((e) => `${e.tagName}.${e.className} ${e.textContent.slice(0, 30)}`).join(" | ")}`);
+  }
   for (const row of rows ? document.querySelectorAll("main table.list tbody tr:not(.detail)") : []) {
     const style = getComputedStyle(row.cells[0]);
     const lines = (row.getBoundingClientRect().height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) / parseFloat(style.lineHeight);

@@ -104,7 +104,7 @@ export default function Jobs() {
                     <div className="narrow-only one-line">{j.group} · {scheduleText(t, j.schedule)}</div>
                     {!!j.last_runs?.length && <div className="phone-only"><LastStrip runs={j.last_runs.slice(0, 8)} name={j.name} /></div>}
                   </td>
-                  <td className="wide">{j.group}</td>
+                  <td className="wide"><div className="clamp" title={j.group}>{j.group}</div></td>
                   <td className="wide mono">{scheduleText(t, j.schedule)}{j.note && <Tooltip label={j.note}><Badge ml={6} size="xs" color="yellow" variant="light" tabIndex={0}>{t("note")}</Badge></Tooltip>}</td>
                   <td className="mid num">{j.enabled && j.next_fire_time ? <><Instant at={j.next_fire_time} now={new Date()} /> <Countdown at={j.next_fire_time} /></> : <span className="faint">–</span>}</td>
                   <td className="mid"><LastStrip runs={j.last_runs ?? []} name={j.name} /></td>
