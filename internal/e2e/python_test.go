@@ -211,7 +211,11 @@ func TestPythonFrozen(t *testing.T) {
 		eventually(t, 2*patience, "all runs succeed", func() bool {
 			states = queryOne[string](t, c.db, `SELECT coalesce(string_agg(concat_ws(' ', r.id, r.state, r.reason, r.attempt, r.instance, r.waiting, r.message), '; '), 'none')
 				FROM (SELECT * FROM runs WHERE state <> 'succeeded' ORDER BY id LIMIT 5) r`)
-			return queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE state = 'succeeded'`) == expected
+			// On a busy machine, a job may have fired before the answer about its creation was made. Then the answer names no next fire
+			// time, and there are more runs than expected.
+			n := queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE state = 'succeeded'`)
+			states += fmt.Sprintf("; %d have succeeded, at least %d are expected", n, expected)
+			return strings.HasPrefix(states, "none") && n >= expected
 		})
 		eventually(t, patience, "the frozen one is listed again", func() bool { return c.listed("frozen") })
 		// This offer is the last in the callback's queue, so all others have been judged when its run ends.
