@@ -47,12 +47,12 @@ type Guard struct {
 	GuardConfig
 	count  *prometheus.CounterVec
 	warned map[string]time.Time // by group and reason; used only by Run
-	told   map[key]time.Time    // when each instance was last told to overwrite its key; used only by Run
+	sent   map[key]time.Time    // when each instance last got a request to overwrite its key; used only by Run
 }
 
 // NewGuard returns a Guard that removes nothing until Run is called.
 func NewGuard(cfg GuardConfig) *Guard {
-	g := &Guard{GuardConfig: cfg, warned: make(map[string]time.Time), told: make(map[key]time.Time), count: prometheus.NewCounterVec(prometheus.CounterOpts{
+	g := &Guard{GuardConfig: cfg, warned: make(map[string]time.Time), sent: make(map[key]time.Time), count: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "belfry_heartbeats_removed_total", Help: "Heartbeats that this dispatcher has removed from the bucket, by group and reason: too_large, max_instances or misdirected.",
 	}, []string{"group", "reason"})}
 	if cfg.Registry != nil {
@@ -121,13 +121,13 @@ const tellAgain = time.Second
 // for another reason.
 func (g *Guard) tell(s stray) error {
 	now := time.Now()
-	if s.boot == "" || now.Sub(g.told[s.key]) < tellAgain {
+	if s.boot == "" || now.Sub(g.sent[s.key]) < tellAgain {
 		return nil
 	}
-	if len(g.told) >= reportedMax {
-		clear(g.told)
+	if len(g.sent) >= reportedMax {
+		clear(g.sent)
 	}
-	g.told[s.key] = now
+	g.sent[s.key] = now
 	request := wire.Encode(wire.Control{V: wire.Version, Op: wire.OpOverwrite, BootID: s.boot})
 	return g.JetStream.Conn().Publish(wire.ControlSubject(s.group, s.name), request)
 }

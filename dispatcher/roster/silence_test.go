@@ -98,7 +98,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A boot is doubtful if its heartbeat is overdue, and was perhaps missed or refused.
+// A boot is doubtful if its heartbeat is overdue, and this process may have missed it, or the bucket may have refused it.
 func TestDoubtful(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {

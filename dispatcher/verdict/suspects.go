@@ -51,8 +51,8 @@ func (s *suspect) note(runs []engine.LiveRun, now time.Time) {
 // knownForLong returns the runs whose binding to the boot the judge has known for long enough.
 func (s *suspect) knownForLong(runs []engine.LiveRun, now time.Time) (old []engine.LiveRun) {
 	for i := range runs {
-		since := s.known[binding{runs[i].ID, runs[i].Attempt, runs[i].Bind}]
-		if now.Sub(since) >= enough {
+		since, ok := s.known[binding{runs[i].ID, runs[i].Attempt, runs[i].Bind}]
+		if ok && now.Sub(since) >= enough {
 			old = append(old, runs[i])
 		}
 	}
