@@ -92,6 +92,7 @@ class Run:
 class Executor:
     def __init__(self):
         self.nc, self.seq, self.taken, self.unsure = None, 0, False, None  # taken: another process has this instance's name
+        self.refusals, self.allowed = 0, None  # allowed: clocks() when a dispatcher last said that the refusals come from another client
         self.runs, self.ended = {}, collections.OrderedDict()  # by (run_id, attempt); ended has the settled outcomes, oldest first
         self.used, self.changes, self.draining, self.leaving = 0, 0, False, False
         self.beats, self.confirmed, self.renewed = {}, None, 0  # beats: clocks() before each heartbeat was sent
@@ -126,9 +127,10 @@ class Executor:
             await wait(self.beat, max(BEAT - passed(sent), 0))
 
     async def heartbeat(self, sent, body):
-        """The first heartbeat takes the name over. Each later one is stored only if the previous one was this process's, or expired."""
+        """The first heartbeat takes the name over. Each later one is stored only if the previous one was this process's, or expired, or
+        if a dispatcher has said that the name is not taken."""
         conditions = [self.seq, 0] if self.seq else [None]
-        if self.unsure and passed(self.unsure) < LIMIT:
+        if self.unsure and passed(self.unsure) < LIMIT or self.allowed and passed(self.allowed) < LIMIT:
             conditions.append(None)
         for seq in conditions:
             ack = await self.publish(KEY, body, 2, None if seq is None else {"Nats-Expected-Last-Subject-Sequence": str(seq)})
@@ -138,12 +140,19 @@ class Executor:
         if "seq" in ack and "error" not in ack:  # a refusal may have a seq, as well
             if not self.confirmed or passed(self.confirmed) >= LIMIT:
                 self.renewed = time.time()
-            self.seq, self.taken, self.unsure, self.confirmed = ack["seq"], False, None, sent
+            if self.seq and seq is None:
+                self.again(0.5)
+            self.seq, self.taken, self.unsure, self.confirmed, self.refusals = ack["seq"], False, None, sent, 0
         elif refused:
-            self.taken, self.unsure = True, None
+            self.taken, self.unsure, self.refusals = True, None, self.refusals + 1
             print("another process of this group runs as", INSTANCE, flush=True)
+            if self.refusals < 10:
+                self.again(0.1)
         elif self.seq and not self.taken:
             self.unsure = sent
+
+    def again(self, after):
+        asyncio.get_running_loop().call_later(after, self.beat.set)
 
     async def offers(self, msg):
         m, received = json.loads(msg.data), clocks()
@@ -244,7 +253,10 @@ class Executor:
     async def control(self, msg):
         m = json.loads(msg.data)
         op, reply = m["op"], {}
-        if m["v"] != 1 or self.taken and op not in ("kill", "settled"):
+        if m["v"] == 1 and op == "overwrite" and m["boot_id"] == BOOT:
+            self.allowed = clocks()
+            self.beat.set()
+        if m["v"] != 1 or op == "overwrite" or self.taken and op not in ("kill", "settled"):
             return
         for ref in m.get("runs") or []:
             key = ref["run_id"], ref["attempt"]

@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 
 // Duties returns the names of all duties, in the order of the report.
 func Duties() (ids []string) {
-	for _, name := range []string{"start", "offers", "beats", "limit", "again", "frozen", "control", "results", "repeat", "memory", "nats", "restart", "name", "term", "drained", "settled", "goodbye", "unsettled"} {
+	for _, name := range []string{"start", "offers", "beats", "limit", "again", "frozen", "control", "results", "repeat", "memory", "nats", "restart", "name", "overwrite", "term", "drained", "settled", "goodbye", "unsettled"} {
 		for _, p := range plans() {
 			for _, d := range p.duties {
 				if p.name == name {

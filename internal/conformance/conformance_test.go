@@ -68,7 +68,7 @@ func TestNoFault(t *testing.T) {
 	if !r.OK {
 		t.Error("an executor without fault does not pass")
 	}
-	want := []string{"job_runs", "spool", "same_name"}
+	want := []string{"job_runs", "spool", "same_name", "overwrite"}
 	if got := notOffered(r); !slices.Equal(got, want) {
 		t.Errorf("it leaves out %v, and %v is reported as not offered", want, got)
 	}

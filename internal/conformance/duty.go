@@ -47,6 +47,7 @@ func plans() []plan {
 		{name: "nats", bare: true, own: true, duties: outageDuties()},
 		{name: "restart", bare: true, duties: restartDuties()},
 		{name: "name", bare: true, duties: nameDuties()},
+		{name: "overwrite", capacity: 32, duties: overwriteDuties()},
 		{name: "term", bare: true, duties: termDuties()},
 		{name: "drained", bare: true, duties: drainedDuties()},
 		{name: "settled", bare: true, duties: settledDuties()},

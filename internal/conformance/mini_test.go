@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,9 @@ type mini struct {
 	seq            int64
 	draining, over bool
 	beatNow        chan struct{}
+
+	stored     uint64      // the sequence number of the last heartbeat
+	overwrites atomic.Bool // heartbeats have no condition any more
 }
 
 type miniRun struct {
@@ -187,11 +191,28 @@ func (m *mini) heartbeats() {
 		if m.fault == "beat jumps" {
 			h.Beat *= 2
 		}
-		m.publish(&nats.Msg{Subject: wire.InstanceSubject(wire.InstanceKey(m.group, m.name)), Data: wire.Encode(h)})
+		m.publishHeartbeat(&nats.Msg{Subject: wire.InstanceSubject(wire.InstanceKey(m.group, m.name)), Data: wire.Encode(h)})
 		select {
 		case <-m.beatNow:
 		case <-time.After(3 * time.Second):
 		}
+	}
+}
+
+// publishHeartbeat publishes without a condition, because the name is new at each start. With the faults about overwriting, the
+// condition is the sequence number of the last heartbeat.
+func (m *mini) publishHeartbeat(msg *nats.Msg) {
+	conditional := strings.Contains(m.fault, "overwrit")
+	if conditional && m.stored > 0 && !m.overwrites.Load() {
+		msg.Header = nats.Header{nats.ExpectedLastSubjSeqHdr: {strconv.FormatUint(m.stored, 10)}}
+	}
+	rep, err := m.nc.RequestMsg(msg, 2*time.Second)
+	var ack struct {
+		Seq   uint64
+		Error json.RawMessage
+	}
+	if err == nil && json.Unmarshal(rep.Data, &ack) == nil && ack.Error == nil {
+		m.stored = ack.Seq
 	}
 }
 
@@ -458,8 +479,12 @@ func (m *mini) control(msg *nats.Msg) {
 	if wire.Decode(msg.Data, &in) != nil {
 		return
 	}
-	if in.Op == wire.OpDrain {
+	switch {
+	case in.Op == wire.OpDrain:
 		m.drain()
+	case in.Op == wire.OpOverwrite && (in.BootID == m.boot || m.fault == "overwrites for any boot"):
+		m.overwrites.Store(true)
+		m.wake()
 	}
 	m.mu.Lock()
 	for _, ref := range in.Runs {

@@ -45,6 +45,8 @@ var planted = []struct {
 	{fault: "beat jumps", duty: "heartbeat_beats"},
 	{fault: "late subscription", duty: "subscribed"},
 	{fault: "greedy", duty: "subjects"},
+	{fault: "keeps overwriting", duty: "overwrite"},
+	{fault: "overwrites for any boot", duty: "overwrite", long: true},
 	{fault: "same boot", duty: "restart", long: true},
 	{fault: "buffer", duty: "nats_away"},
 	{fault: "goodbye first", duty: "sigterm"},

@@ -71,12 +71,18 @@ func (r *record) fault(duty, format string, args ...any) {
 	}
 }
 
+// foreignHeader marks the values of the case overwrite, which no executor has published.
+const foreignHeader = "Conformance-Foreign"
+
 // heartbeat records a message on the subject of an instance's key. It returns the instance, and whether the message is
 // the first of a boot.
 func (r *record) heartbeat(msg *nats.Msg, at time.Time) (instance string, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
+	if msg.Header.Get(foreignHeader) != "" {
+		return key, false
+	}
 	if msg.Header.Get("KV-Operation") == "DEL" {
 		r.goodbyes = append(r.goodbyes, seenGoodbye{key, msg.Data, at})
 		return key, false
