@@ -160,12 +160,7 @@ func TestOverflow(t *testing.T) {
 	w := newWorld(t, option{wrap: g.wrap, room: intake.Bounds{GroupBytes: 1}}) // one message
 	w.boundOverflow(1)
 	a := w.join("a")
-	job := w.job("j")
-	ids := []domain.RunID{w.trigger(job), w.trigger(job), w.trigger(job)}
-	var offers []wire.Offer
-	for _, id := range ids {
-		offers = append(offers, a.got(id, 1))
-	}
+	ids, offers := w.offered(a, 3)
 	a.set(func() { a.deaf = true })
 	a.report(offers[0], wire.Succeeded)
 	w.eventually("it holds the first one", func() bool { return len(g.seen()) > 0 })

@@ -89,15 +89,7 @@ func TestPostgresAway(t *testing.T) {
 	}}
 	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
-	job := w.job("j")
-	var ids []domain.RunID
-	var offers []wire.Offer
-	for range 20 {
-		ids = append(ids, w.trigger(job))
-	}
-	for _, id := range ids {
-		offers = append(offers, a.got(id, 1))
-	}
+	ids, offers := w.offered(a, 20)
 	away.Store(true)
 	for _, o := range offers {
 		a.report(o, wire.Succeeded)

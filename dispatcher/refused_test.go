@@ -116,12 +116,7 @@ func TestRefusedResult(t *testing.T) {
 	w := newWorld(t, option{})
 	w.exec(`ALTER TABLE runs_history ADD CONSTRAINT poison CHECK (output <> 'poison' OR 1 / (length(output) - 6) = 0)`)
 	a := w.join("a")
-	job := w.job("j")
-	ids := []domain.RunID{w.trigger(job), w.trigger(job), w.trigger(job)}
-	var offers []wire.Offer
-	for _, id := range ids {
-		offers = append(offers, a.got(id, 1))
-	}
+	ids, offers := w.offered(a, 3)
 	a.set(func() {
 		a.deaf = true
 		a.send(offers, wire.Succeeded, func(r *wire.Result) {

@@ -145,12 +145,7 @@ func TestMalformedHeartbeatIsSetAside(t *testing.T) {
 func TestOneBadResultOfMany(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
-	job := w.job("j")
-	ids := []domain.RunID{w.trigger(job), w.trigger(job), w.trigger(job)}
-	var offers []wire.Offer
-	for _, id := range ids {
-		offers = append(offers, a.got(id, 1))
-	}
+	ids, offers := w.offered(a, 3)
 	a.set(func() {
 		a.deaf = true // otherwise the dispatcher could get the result by asking the instance
 		a.send(offers, wire.Succeeded, func(r *wire.Result) {
@@ -241,15 +236,7 @@ func TestPoisonIsBisected(t *testing.T) {
 	}}
 	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
-	job := w.job("j")
-	var ids []domain.RunID
-	var offers []wire.Offer
-	for range 9 {
-		ids = append(ids, w.trigger(job))
-	}
-	for _, id := range ids {
-		offers = append(offers, a.got(id, 1))
-	}
+	ids, offers := w.offered(a, 9)
 	a.set(func() {
 		a.send(offers, wire.Succeeded, func(r *wire.Result) {
 			if r.Output = "fine"; r.RunID == ids[4].String() {

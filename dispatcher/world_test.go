@@ -331,6 +331,19 @@ func (w *world) trigger(job domain.JobID) domain.RunID {
 	return ids[0]
 }
 
+// offered triggers n runs of a new job and returns them with the offers that the instance got.
+func (w *world) offered(p *puppet, n int) (ids []domain.RunID, offers []wire.Offer) {
+	w.t.Helper()
+	job := w.job("j")
+	for range n {
+		ids = append(ids, w.trigger(job))
+	}
+	for _, id := range ids {
+		offers = append(offers, p.got(id, 1))
+	}
+	return ids, offers
+}
+
 // row is the record of a run in Postgres, live or final.
 type row struct {
 	State, Reason, Instance, Boot, Waiting, Message, Output string
