@@ -45,12 +45,13 @@ func TestJobs(t *testing.T) {
 		{"none", "GET", jobs, "", 200, map[string]any{"items": "[]", "next_cursor": ""}, nil},
 		{"create with defaults", "POST", jobs, simpleJob, 201, map[string]any{
 			"id": 1, "version": 1, "enabled": true, "tags": "[]", "children": "[]", "misfire": "skip", "route": "any", "block": "serial",
-			"block_scope": "cluster", "timeout": "0s", "start_deadline": "10m", "retries": 0, "param": "",
+			"block_scope": "cluster", "timeout": "0s", "start_deadline": "10m", "retries": 0, "param": "", "runbook_url": "",
 			"retry_backoff.initial": "1s", "retry_backoff.factor": 2, "retry_backoff.max": "5m", "schedule.dialect": "standard",
 			"alert.channels": "[]", "alert.on": "[]", "last_fire_time": nil}, nil},
 		{"show", "GET", jobs + "/1", "", 200, map[string]any{"name": "nightly"}, nil},
 		{"patch some", "PATCH", jobs + "/1", `{"retries":3,"tags":["a","b"],"retry_backoff":{"max":"1m"},"param":"p"}`, 200, map[string]any{
 			"version": 2, "retries": 3, "tags.1": "b", "retry_backoff.max": "1m", "retry_backoff.initial": "1s", "schedule.expr": "0 2 * * *"}, nil},
+		{"patch the runbook", "PATCH", jobs + "/1", `{"runbook_url":"ftp://wiki.test"}`, 422, map[string]any{"errors.0.location": "runbook_url"}, nil},
 		{"patch nothing", "PATCH", jobs + "/1", `{}`, 200, map[string]any{"version": 2, "retries": 3}, nil},
 		{"patch to the default", "PATCH", jobs + "/1", `{"retries":null,"retry_backoff":null,"tags":null}`, 200, map[string]any{
 			"version": 3, "retries": 0, "retry_backoff.max": "5m", "tags": "[]", "param": "p"}, nil},

@@ -183,7 +183,7 @@ func TestAlertIsDelivered(t *testing.T) {
 	busy, other := newReceiver(t, 503, 500), newReceiver(t)
 	a.channel("busy", busy.URL)
 	a.channel("other", other.URL)
-	job := a.job("nightly", a.wants("busy", "other"))
+	job := a.job("nightly", a.wants("busy", "other"), func(s *domain.JobSpec) { s.RunbookURL = "https://wiki.test/nightly" })
 	r := a.end(job, domain.OutcomeFailed, 30)
 	a.log(r, 30)
 	stop := a.work()
@@ -198,6 +198,7 @@ func TestAlertIsDelivered(t *testing.T) {
 	}
 	m := got[2]
 	if m.Kind != domain.AlertFailed || m.Job != "nightly" || m.Group != "g" || m.RunID != r.ID.String() || m.URL != "https://belfry.test/runs/"+m.RunID ||
+		m.RunbookURL != "https://wiki.test/nightly" ||
 		m.Reason != domain.ReasonHandlerError || m.Message != "exit status 3" || m.Instance != "a" || m.Attempt != 1 || m.MaxAttempts != 1 ||
 		m.LocalTime != "2026-03-29 03:30:00 CEST" || m.Count != 1 || len(m.Log) != 20 || m.Log[19] != "line 30" {
 		t.Errorf("delivered: %+v", m)

@@ -360,6 +360,7 @@ func TestDefaultTexts(t *testing.T) {
 	at := domain.At(now)
 	base := alert.Message{ID: "1", Job: "nightly", Group: "default", Count: 1, Since: &at, RunID: "r-1", LocalTime: "2026-03-29 03:30:00 CEST"}
 	failed, recovered, missed, late := base, base, base, base
+	failed.RunbookURL = "https://wiki.test/nightly"
 	failed.Kind, failed.Reason, failed.Message, failed.Attempt, failed.MaxAttempts, failed.Log = domain.AlertFailed, "timeout", "too slow", 2, 2, []string{"one"}
 	recovered.Kind, recovered.Count = domain.AlertRecovered, 4
 	missed.Kind, missed.Count, missed.RunID, missed.LocalTime, missed.Missed = domain.AlertMissed, 60, "", "", &engine.MissedAt{First: at, Last: at, Why: "no scheduler"}
@@ -373,11 +374,11 @@ func TestDefaultTexts(t *testing.T) {
 		subject string
 		text    string
 	}{
-		{alert.English, failed, "[Belfry] default/nightly failed", "default/nightly failed\nReason: timeout\nMessage: too slow\nFire time: 2026-03-29 03:30:00 CEST\nAttempt: 2 of 2\nRun: r-1\n\nLast lines of its log:\n  one"},
+		{alert.English, failed, "[Belfry] default/nightly failed", "default/nightly failed\nReason: timeout\nMessage: too slow\nFire time: 2026-03-29 03:30:00 CEST\nAttempt: 2 of 2\nRunbook: https://wiki.test/nightly\nRun: r-1\n\nLast lines of its log:\n  one"},
 		{alert.English, recovered, "[Belfry] default/nightly recovered", "default/nightly recovered after 4 failed, the first at 2026-03-29 01:30:00 UTC\nFire time: 2026-03-29 03:30:00 CEST\nRun: r-1"},
 		{alert.English, missed, "[Belfry] default/nightly missed 60 fire times", "default/nightly missed 60 fire times since 2026-03-29 01:30:00 UTC\nMissed: 2026-03-29 01:30:00 UTC to 2026-03-29 01:30:00 UTC: no scheduler"},
 		{alert.English, late, "[Belfry] default/nightly started late", "default/nightly started late\nLate by: 1m30s\nFire time: 2026-03-29 03:30:00 CEST\nRun: r-1"},
-		{alert.Chinese, failed, "[Belfry] default/nightly 失败", "default/nightly 失败\n原因:timeout\n信息:too slow\n触发时间:2026-03-29 03:30:00 CEST\n尝试:第 2 次,共 2 次\n运行:r-1\n\n日志末尾:\n  one"},
+		{alert.Chinese, failed, "[Belfry] default/nightly 失败", "default/nightly 失败\n原因:timeout\n信息:too slow\n触发时间:2026-03-29 03:30:00 CEST\n尝试:第 2 次,共 2 次\n处理手册:https://wiki.test/nightly\n运行:r-1\n\n日志末尾:\n  one"},
 		{alert.English, lost, "[Belfry] default/nightly failed", "default/nightly failed\nReason: lost\nMessage: instance i1 died\nFire time: 2026-03-29 03:30:00 CEST\nRun: r-1"},
 		{alert.Chinese, lost, "[Belfry] default/nightly 失败", "default/nightly 失败\n原因:lost\n信息:实例 i1 已失联\n触发时间:2026-03-29 03:30:00 CEST\n运行:r-1"},
 		{alert.Chinese, recovered, "[Belfry] default/nightly 已恢复", "default/nightly 已恢复(此前失败 4 次,首次于 2026-03-29 01:30:00 UTC)\n触发时间:2026-03-29 03:30:00 CEST\n运行:r-1"},

@@ -26,6 +26,7 @@ type Message struct {
 	URL         string          `json:"url,omitempty" doc:"URL of the run, or of the job, in the console"`
 	TraceID     string          `json:"trace_id,omitempty" doc:"Id of the run's trace, as in the schema Run"`
 	TraceURL    string          `json:"trace_url,omitempty" doc:"URL of the run's trace, if the setting --trace-url is given"`
+	RunbookURL  string          `json:"runbook_url,omitempty" doc:"URL of the job's runbook"`
 	State       domain.State    `json:"state,omitempty"`
 	Cause       domain.Cause    `json:"cause,omitempty"`
 	Reason      domain.Reason   `json:"reason,omitempty"`
@@ -77,6 +78,7 @@ func Test(id string, now time.Time, consoleURL string) Message {
 // masked, because a channel may have more readers than the job.
 func (m Message) Bounded() Message {
 	m.Job, m.Group, m.Instance = tidy(m.Job, maxFieldRunes), tidy(m.Group, maxFieldRunes), tidy(m.Instance, maxFieldRunes)
+	m.RunbookURL = tidy(m.RunbookURL, domain.MaxURL)
 	m.Message = tidyLines(domain.Mask(m.Message), maxMessage)
 	m.Parts = slices.Clone(m.Parts)
 	for i := range m.Parts {

@@ -133,7 +133,7 @@ type view struct {
 	ID, Kind, Headline, At             string
 	JobID                              int64
 	Job, Group, RunID, URL             string
-	TraceID, TraceURL                  string
+	TraceID, TraceURL, RunbookURL      string
 	State, Cause, Reason, Message      string
 	Instance, FireTime                 string
 	Attempt, MaxAttempts               int
@@ -146,7 +146,7 @@ type view struct {
 }
 
 var sample = view{
-	ID: "1", Kind: "failed", Headline: "failed", At: "2026-03-29 01:30:00 UTC", JobID: 1, Job: "nightly", Group: "default", RunID: "r", URL: "u", TraceID: "t", TraceURL: "v",
+	ID: "1", Kind: "failed", Headline: "failed", At: "2026-03-29 01:30:00 UTC", JobID: 1, Job: "nightly", Group: "default", RunID: "r", URL: "u", TraceID: "t", TraceURL: "v", RunbookURL: "w",
 	State: "failed", Cause: "schedule", Reason: "timeout", Message: "m", Instance: "i", FireTime: "t", Attempt: 1, MaxAttempts: 2, Shards: 3,
 	ShardsFailed: 1, Lateness: "1m0s", Count: 2, Since: "t", MissedFirst: "t", MissedLast: "t", MissedWhy: "w", Log: []string{"one", "two"},
 }
@@ -172,7 +172,7 @@ func see(m *Message, lang Language, escape func(string) string) *view {
 	instant := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 	v := &view{
 		ID: m.ID, Kind: string(m.Kind), Headline: headline(m, lang), At: instant(m.At.Time), JobID: int64(m.JobID),
-		Job: escape(m.Job), Group: escape(m.Group), RunID: m.RunID, URL: escape(m.URL), TraceID: m.TraceID, TraceURL: escape(m.TraceURL), State: string(m.State), Cause: string(m.Cause),
+		Job: escape(m.Job), Group: escape(m.Group), RunID: m.RunID, URL: escape(m.URL), TraceID: m.TraceID, TraceURL: escape(m.TraceURL), RunbookURL: escape(m.RunbookURL), State: string(m.State), Cause: string(m.Cause),
 		Reason: escape(string(m.Reason)), Message: escape(runMessage(m, lang)), Instance: escape(m.Instance), FireTime: escape(m.LocalTime),
 		Attempt: m.Attempt, MaxAttempts: m.MaxAttempts, Shards: m.Shards, ShardsFailed: m.ShardsBad, Count: m.Count,
 	}
@@ -278,6 +278,8 @@ Missed: {{.MissedFirst}} to {{.MissedLast}}: {{.MissedWhy}}{{end}}
 Fire time: {{.FireTime}}{{end}}
 {{- if .Attempt}}
 Attempt: {{.Attempt}} of {{.MaxAttempts}}{{if .Instance}}, on {{.Instance}}{{end}}{{end}}
+{{- if .RunbookURL}}
+Runbook: {{.RunbookURL}}{{end}}
 {{- if .RunID}}
 Run: {{.RunID}}{{end}}
 {{- if .URL}}
@@ -307,6 +309,8 @@ Last lines of its log:{{range .Log}}
 触发时间:{{.FireTime}}{{end}}
 {{- if .Attempt}}
 尝试:第 {{.Attempt}} 次,共 {{.MaxAttempts}} 次{{if .Instance}},实例 {{.Instance}}{{end}}{{end}}
+{{- if .RunbookURL}}
+处理手册:{{.RunbookURL}}{{end}}
 {{- if .RunID}}
 运行:{{.RunID}}{{end}}
 {{- if .URL}}

@@ -156,6 +156,9 @@ func jobTable(t *table, j domain.Job) {
 	t.pair("name", j.Name)
 	t.pair("description", j.Description)
 	t.pair("author", j.Author)
+	if j.RunbookURL != "" {
+		t.pair("runbook", j.RunbookURL)
+	}
 	t.pair("tags", j.Tags)
 	t.pair("enabled", j.Enabled)
 	t.pair("schedule", scheduleText(j.Schedule))

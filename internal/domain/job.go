@@ -2,6 +2,7 @@ package domain
 
 import (
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ type JobSpec struct {
 	Name          string           `json:"name"`
 	Description   string           `json:"description"`
 	Author        string           `json:"author"`
+	RunbookURL    string           `json:"runbook_url"` // what to do when the job fails; http or https
 	Tags          []string         `json:"tags"`
 	Enabled       bool             `json:"enabled"`
 	Schedule      Schedule         `json:"schedule"`
@@ -265,6 +267,7 @@ func (s *JobSpec) Validate() error {
 	text("name", s.Name, 1, 128)
 	text("description", s.Description, 0, 1024)
 	text("author", s.Author, 0, 64)
+	f.address("runbook_url", s.RunbookURL)
 	text("handler", s.Handler, 0, 128)
 	text("route_key", s.RouteKey, 0, 256)
 	if len(s.Tags) > MaxTags {
@@ -292,6 +295,18 @@ func (f *Faults) text(field, v string, lo, hi int) {
 		f.Add(field, "is required")
 	case n > hi:
 		f.Add(field, fmt.Sprintf("is %d characters long; at most %d are allowed", n, hi))
+	}
+}
+
+// MaxURL is the maximum length of an address, in characters.
+const MaxURL = 1024
+
+// address adds a fault unless v is empty or an absolute http or https URL. Other schemes could run code in the browser of the person who
+// follows the link.
+func (f *Faults) address(field, v string) {
+	f.text(field, v, 0, MaxURL)
+	if u, err := url.Parse(v); v != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		f.Add(field, "must be an http or https URL with a host, such as https://wiki.example.com/billing")
 	}
 }
 

@@ -39,6 +39,7 @@ func (s *Store) Compose(ctx context.Context, note engine.AlertNote) (alert.Compo
 	if err := json.Unmarshal(raw, &spec); err != nil {
 		return c, domain.WrapError(domain.Internal, "a stored job cannot be read", err)
 	}
+	c.RunbookURL = spec.RunbookURL
 	c.Job, c.Group, c.Channels = spec.Name, spec.Group, slices.Compact(slices.Sorted(slices.Values(spec.Alert.Channels)))
 	if s.url != "" {
 		c.URL = fmt.Sprintf("%s/jobs/%d", s.url, note.JobID)
