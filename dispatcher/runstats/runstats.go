@@ -19,7 +19,7 @@ type Store interface {
 }
 
 const (
-	period      = 10 * time.Second
+	period      = 5 * time.Second
 	tendEvery   = time.Minute
 	firstWindow = time.Minute
 	leastWindow = time.Second

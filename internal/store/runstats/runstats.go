@@ -6,8 +6,8 @@
 // RollUp adds finished runs to counts by minute and by hour, group, state and reason. It proceeds by settled_at, the
 // beginning of the transaction that wrote a run to the history, because finished_at may be hours before the result
 // arrives. A transaction in progress may still add runs that are older than those of transactions already committed.
-// So the roll-up stays behind the oldest writing transaction, and twice a transaction's maximum time behind the
-// clock. Each run is counted once: counting and moving the mark are one transaction, which locks the mark's row.
+// So the roll-up stays behind the oldest transaction in progress: see safeBound, which also explains why each run is counted
+// once.
 //
 // Firing and settling are not affected, except for a timestamp in the row and an index of block ranges.
 //
@@ -21,7 +21,7 @@
 //
 // Readers add the runs settled after the mark to the rolled-up counts, in one snapshot, so that a run counts from the
 // moment it is final. Both parts are small: the first has rows by hour (by minute at the edges), the second is the
-// last half minute. No reader scans the history.
+// last seconds. No reader scans the history.
 package runstats
 
 import (
@@ -40,8 +40,6 @@ import (
 )
 
 const (
-	// Behind is how far the roll-up stays behind the clock: twice the maximum time of an engine transaction.
-	Behind = 30 * time.Second
 	// MinutesKept is how long counts by minute are kept.
 	MinutesKept = 72 * time.Hour
 	// HoursKept is how long counts by hour are kept.
@@ -51,7 +49,7 @@ const (
 	readMax   = 10 * time.Second
 	tailMax   = 10 * time.Minute // how much is read beyond the mark; if the roll-up is further behind, readers report it
 	sweepRows = 10_000
-	leastStep = 5 * time.Second // with smaller steps, a roll-up that catches up would never reach the clock
+	leastStep = 2 * time.Second // with smaller steps, a roll-up that catches up would never reach the clock
 )
 
 // Store keeps the statistics. It is safe for concurrent use.
@@ -75,15 +73,9 @@ func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, t
 			return err
 		}
 		through, now = mark.Through, mark.Now
-		safe := now.Add(-Behind)
-		var oldest *time.Time
-		// Postgres does not show when transactions of other users began. For them, the distance Behind must suffice.
-		if err := tx.QueryRow(ctx, `SELECT min(xact_start) FROM pg_stat_activity
-			WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()`).Scan(&oldest); err != nil {
+		safe, err := safeBound(ctx, tx, now)
+		if err != nil {
 			return err
-		}
-		if oldest != nil && oldest.Before(safe) {
-			safe = *oldest
 		}
 		upto := through.Add(window)
 		if safe.Before(upto) {
