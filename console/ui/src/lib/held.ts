@@ -14,7 +14,10 @@ export function useInside() {
     return () => removeEventListener("scroll", on);
   }, []);
   const events = {
-    ref: box, onPointerEnter: () => setPointer(true), onPointerLeave: () => setPointer(false), onFocus: () => setFocus(true),
+    ref: box,
+    onPointerEnter: () => setPointer(true),
+    onPointerLeave: () => setPointer(false),
+    onFocus: () => setFocus(true),
     onBlur: (e: FocusEvent) => setFocus(e.currentTarget.contains(e.relatedTarget)),
   };
   return { inside: pointer || focus || scrolled, events };
@@ -35,12 +38,13 @@ export function useHeld(hold: boolean, show: (runs: Map<string, Run>) => void) {
     // oxlint-disable-next-line react-hooks/exhaustive-deps -- release depends only on these
   }, [hold, held]);
   /** take keeps new runs, and drops those that are gone. */
-  const take = (fresh: Iterable<Run>, gone: ReadonlySet<string>) => setHeld((before) => {
-    const next = new Map(before);
-    for (const r of fresh) next.set(r.id, r);
-    for (const id of gone) next.delete(id);
-    return next;
-  });
+  const take = (fresh: Iterable<Run>, gone: ReadonlySet<string>) =>
+    setHeld((before) => {
+      const next = new Map(before);
+      for (const r of fresh) next.set(r.id, r);
+      for (const id of gone) next.delete(id);
+      return next;
+    });
   const forget = () => setHeld(new Map());
   return { held, take, release, forget };
 }
