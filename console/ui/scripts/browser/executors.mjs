@@ -50,4 +50,31 @@ export function executors(stage) {
       await page.getByRole("region", { name: "fleet-3" }).waitFor();
     },
   );
+
+  scene(
+    stage,
+    "the executors page shows the usage of a group's limits, and an admin changes a limit",
+    { as: "admin" },
+    async (page) => {
+      await call("POST", "/groups", { name: "limited" });
+      await call("POST", "/jobs", {
+        name: "each-second",
+        group: "limited",
+        handler: "echo",
+        enabled: false,
+        schedule: { kind: "fixed_rate", every: "1s" },
+      });
+      await page.goto("/executors");
+      await page.getByRole("button", { name: "limited" }).click();
+      const group = page.getByRole("region", { name: "limited" });
+      await group.getByText("1 / 50,000").waitFor();
+      await group.getByRole("button", { name: "Limits" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("textbox", { name: /^Jobs/ }).fill("1");
+      await dialog.getByRole("button", { name: "Save" }).click();
+      await group.getByText("1 / 1", { exact: true }).waitFor();
+      assert.equal((await call("GET", "/groups/limited")).limits.max_jobs, 1);
+      assert.equal((await call("GET", "/groups/limited")).limits.max_live_runs, 500_000);
+    },
+  );
 }

@@ -1,18 +1,4 @@
-import {
-  Autocomplete,
-  Button,
-  Input,
-  Loader,
-  SegmentedControl,
-  Select,
-  SimpleGrid,
-  Stack,
-  Switch,
-  TagsInput,
-  Text,
-  Textarea,
-  TextInput,
-} from "@mantine/core";
+import { Button, Loader, SegmentedControl, Stack, Switch, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { useSearch } from "wouter";
@@ -29,14 +15,13 @@ import { ErrorNote, errorText, PageHead, Section } from "../parts/basics";
 import { useGroups } from "../parts/filters";
 import { AskLeaving, FormBar } from "../parts/formbar";
 import { Alerts, Children } from "../parts/jobfollowups";
+import { JobWhat, type Change } from "../parts/jobwhat";
 import { Policies } from "../parts/jobpolicies";
 import { ScheduleBuilder } from "../parts/schedulebuilder";
 import { VersionConflict } from "../parts/versionconflict";
 
-const CodeEditor = lazy(() => import("../parts/codeeditor"));
 const YamlTab = lazy(() => import("../parts/yamltab"));
 
-const languages = ["bash", "sh", "python", "node", "php", "powershell", "go"] as const;
 const shownFields = [
   "group",
   "name",
@@ -109,18 +94,11 @@ function Form({ id, name, start }: { id?: number; name: string; start: JobInput 
   const [kept, setKept] = useState(() => keptDraft(me.username, name));
   const [base, setBase] = useState(start); // what the server has
   const [d, setD] = useState(kept?.draft ?? start);
-  const set = (c: Partial<JobInput>) => setD((before) => ({ ...before, ...c }));
+  const set: Change = (c) => setD((before) => ({ ...before, ...(typeof c === "function" ? c(before) : c) }));
   const [tab, setTab] = useState<"form" | "yaml">(kept?.yaml === undefined ? "form" : "yaml");
   const [yaml, setYaml] = useState(kept?.yaml); // the text of the YAML tab since it was changed
   const [fault, setFault] = useState<string>(); // of the YAML
   const groups = useGroups();
-  const instances = useQuery({
-    queryKey: ["instances", d.group],
-    queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: d.group } }),
-    enabled: groups.data?.items.some((g) => g.name === d.group) ?? false,
-    retry: false,
-  });
-  const handlers = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
 
   // The default is the first group with live instances.
   useEffect(() => {
@@ -248,135 +226,7 @@ function Form({ id, name, start }: { id?: number; name: string; start: JobInput 
       )}
       {tab === "form" && (
         <>
-          <Section title={t("form.what")}>
-            <Stack gap="sm">
-              <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
-                <TextInput
-                  label={t("field.name")}
-                  value={d.name}
-                  onChange={(e) => set({ name: e.currentTarget.value })}
-                  error={at("name")}
-                  maxLength={128}
-                  data-autofocus
-                  autoFocus={!id}
-                  required
-                />
-                <Select
-                  label={t("field.group")}
-                  description={t("field.group.help")}
-                  inputWrapperOrder={["label", "input", "description", "error"]}
-                  required
-                  allowDeselect={false}
-                  searchable
-                  value={d.group || null}
-                  onChange={(g) => set({ group: g ?? "" })}
-                  error={at("group")}
-                  data={
-                    groups.data?.items.map((g) => ({
-                      value: g.name,
-                      label: t("form.group", { name: g.name, n: g.instances }),
-                    })) ?? []
-                  }
-                />
-              </SimpleGrid>
-              <SegmentedControl
-                size="xs"
-                w="fit-content"
-                value={d.script ? "script" : "handler"}
-                aria-label={t("form.runs")}
-                onChange={(v) =>
-                  set(
-                    v === "script"
-                      ? { script: { language: "bash", code: 'echo "hello, $BELFRY_PARAM"\n' } }
-                      : { script: undefined },
-                  )
-                }
-                data={[
-                  { value: "handler", label: t("field.handler") },
-                  { value: "script", label: t("field.script") },
-                ]}
-              />
-              {d.script ? (
-                <>
-                  <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
-                    <Select
-                      label={t("field.language")}
-                      data={[...languages]}
-                      value={d.script.language}
-                      allowDeselect={false}
-                      onChange={(l) => d.script && set({ script: { ...d.script, language: l as "bash" } })}
-                      error={at("script.language")}
-                    />
-                    <TextInput
-                      label={t("field.remark")}
-                      description={t("field.remark.help")}
-                      inputWrapperOrder={["label", "input", "description", "error"]}
-                      value={d.script.remark ?? ""}
-                      onChange={(e) => d.script && set({ script: { ...d.script, remark: e.currentTarget.value } })}
-                      error={at("script.remark")}
-                    />
-                  </SimpleGrid>
-                  <Input.Wrapper label={t("field.code")} error={at("script.code")}>
-                    <Suspense fallback={<Loader size="sm" />}>
-                      <CodeEditor
-                        value={d.script.code}
-                        onChange={(code) => setD((b) => (b.script ? { ...b, script: { ...b.script, code } } : b))}
-                        language={d.script.language}
-                        label={t("field.code")}
-                      />
-                    </Suspense>
-                  </Input.Wrapper>
-                  {instances.data &&
-                    !instances.data.items.some((i) => d.script && i.script_languages.includes(d.script.language)) && (
-                      <Text size="xs" c="var(--warn)">
-                        {t("form.nolanguage", { language: d.script.language, group: d.group })}
-                      </Text>
-                    )}
-                </>
-              ) : (
-                <Autocomplete
-                  label={t("field.handler")}
-                  required
-                  description={
-                    handlers.length ? t("form.handlers", { list: handlers.join(", ") }) : t("form.nohandlers")
-                  }
-                  inputWrapperOrder={["label", "input", "description", "error"]}
-                  value={d.handler ?? ""}
-                  onChange={(v) => set({ handler: v })}
-                  data={handlers}
-                  error={at("handler")}
-                  classNames={{ input: "mono" }}
-                />
-              )}
-              <Textarea
-                label={t("field.param")}
-                description={t("field.param.help")}
-                inputWrapperOrder={["label", "input", "description", "error"]}
-                autosize
-                minRows={2}
-                maxRows={14}
-                value={d.param ?? ""}
-                onChange={(e) => set({ param: e.currentTarget.value })}
-                error={at("param")}
-                classNames={{ input: "mono" }}
-              />
-              <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
-                <TextInput
-                  label={t("field.description")}
-                  value={d.description ?? ""}
-                  onChange={(e) => set({ description: e.currentTarget.value })}
-                  error={at("description")}
-                />
-                <TagsInput
-                  label={t("field.tags")}
-                  value={d.tags ?? []}
-                  onChange={(tags) => set({ tags })}
-                  error={at("tags")}
-                  maxTags={16}
-                />
-              </SimpleGrid>
-            </Stack>
-          </Section>
+          <JobWhat d={d} set={set} at={at} fresh={!id} groups={groups.data?.items ?? []} />
           <Section title={t("form.when")}>
             <ScheduleBuilder value={d.schedule} onChange={(schedule) => set({ schedule })} error={error} />
             <Switch

@@ -8,12 +8,10 @@ import { useHeld, useInside } from "../lib/held";
 import { merge, useRunStream } from "../lib/live";
 import { useMay } from "../lib/me";
 import { useRefresh } from "../parts/actions";
-import { allReasons, causes, Empty, ErrorNote, Icon, icons, PageHead, reasonText, states } from "../parts/basics";
-import { Chips, GroupPick, Pick } from "../parts/filters";
+import { Empty, ErrorNote, Icon, icons, PageHead } from "../parts/basics";
 import { RunBulk, type RunAction } from "../parts/runbulk";
+import { runFilters, RunFilters } from "../parts/runfilters";
 import { RunTable } from "../parts/runtable";
-
-const names = ["job_id", "group", "state", "cause", "reason", "instance", "from", "to"] as const;
 
 export default function Runs() {
   const t = useT();
@@ -22,7 +20,7 @@ export default function Runs() {
   const may = useMay();
   const now = useNow();
   const refresh = useRefresh();
-  const [f, setF] = useFilters(names);
+  const [f, setF] = useFilters(runFilters);
   const [live, setLive] = useState(true);
   const [chosen, setChosen] = useState<Set<string>>(new Set());
   const [bulk, setBulk] = useState<{ action: RunAction; all: boolean }>();
@@ -87,7 +85,7 @@ export default function Runs() {
   }, [hold]);
   // oxlint-disable-next-line react-hooks/exhaustive-deps -- forget is the same in each render
   useEffect(forget, [f]);
-  const filtered = names.some((n) => f[n]);
+  const filtered = runFilters.some((n) => f[n]);
 
   return (
     <>
@@ -108,57 +106,7 @@ export default function Runs() {
           {t(live ? "live.pause" : "live.go")}
         </Button>
       </PageHead>
-      <div className="filters">
-        <Chips
-          label={t("run.state")}
-          values={states}
-          value={f.state}
-          onChange={(state) => setF({ state })}
-          name={(s) => t(`state.${s}`)}
-        />
-        <GroupPick value={f.group} onChange={(group) => setF({ group })} />
-        <Pick
-          label={t("run.cause")}
-          value={f.cause}
-          onChange={(cause) => setF({ cause })}
-          data={causes.map((c) => ({ value: c, label: t(`cause.${c}`) }))}
-          width={130}
-        />
-        <Pick
-          label={t("run.reason")}
-          value={f.reason}
-          onChange={(reason) => setF({ reason })}
-          data={allReasons.map((r) => ({ value: r, label: reasonText(t, r) }))}
-          width={170}
-        />
-        {f.job_id && (
-          <Chips
-            label={t("field.job")}
-            values={[f.job_id]}
-            value={f.job_id}
-            onChange={() => setF({ job_id: "" })}
-            name={(v) => `${runs[0]?.job_name ?? `#${v}`} ×`}
-          />
-        )}
-        {f.instance && (
-          <Chips
-            label={t("run.instance")}
-            values={[f.instance]}
-            value={f.instance}
-            onChange={() => setF({ instance: "" })}
-            name={(v) => `${v} ×`}
-          />
-        )}
-        {(f.from || f.to) && (
-          <Chips
-            label={t("run.fire")}
-            values={["x"]}
-            value="x"
-            onChange={() => setF({ from: "", to: "" })}
-            name={() => `${f.from} – ${f.to} ×`}
-          />
-        )}
-      </div>
+      <RunFilters f={f} set={setF} jobName={runs[0]?.job_name} />
       {may.operate && (chosen.size > 0 || (filtered && runs.length > 0)) && (
         <Group gap="xs" mb="xs" className="bulk-bar">
           <Text size="sm">{chosen.size ? t("bulk.chosen", { n: chosen.size }) : t("bulk.fitting")}</Text>

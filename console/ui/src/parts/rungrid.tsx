@@ -6,7 +6,7 @@ import { grid } from "../lib/grid";
 import { dateTime, shortDuration } from "../lib/time";
 import { State } from "./basics";
 
-/** RunGrid shows when a job ran and with which outcome. The length of a row depends on how often the job runs. */
+/** RunGrid shows when a job ran and with which outcome. The length of a row depends on how often the job runs. The key of a cell is its place. */
 export function RunGrid({
   job,
   runs,
@@ -44,29 +44,29 @@ export function RunGrid({
         <thead>
           <tr>
             <td />
-            {g.rows[0]?.cells.map((c, i) => (
-              <th key={c.from.getTime()} scope="col">
+            {g.rows[0]?.cells.map((_, i) => (
+              <th key={i} scope="col">
                 {column(i)}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {g.rows.map((r) => (
-            <tr key={r.at.getTime()}>
+          {g.rows.map((r, n) => (
+            <tr key={n}>
               <th scope="row" className="num">
                 {row(r.at)}
               </th>
-              {r.cells.map((c) => {
+              {r.cells.map((c, i) => {
                 const says = `${dateTime(c.from)}: ${[t("grid.runs", { n: c.runs }), c.failed ? t("grid.failed", { n: c.failed }) : "", c.missed ? t("grid.missed", { n: c.missed }) : ""].filter(Boolean).join(", ")}`;
                 if (c.mark === "none")
                   return (
-                    <td key={c.from.getTime()}>
+                    <td key={i}>
                       <span className="grid-cell" />
                     </td>
                   );
                 return (
-                  <td key={c.from.getTime()}>
+                  <td key={i}>
                     <Link
                       href={`/runs?job_id=${job}&from=${c.from.toISOString()}&to=${c.to.toISOString()}`}
                       className={`grid-cell mark-${c.mark}`}
@@ -94,7 +94,10 @@ export function RunGrid({
   );
 }
 
-/** Durations draws the latest runs, oldest first: the duration of each, and its state by shape and colour. Each links to its run. */
+/**
+ * Durations draws the latest runs, oldest first: the duration of each, and its state by shape and colour. Each links to its run. The key of a bar is
+ * its place, and a bar is scaled, so that no element moves when a run appears.
+ */
 export function Durations({ runs, now }: { runs: Run[]; now: Date }) {
   const t = useT();
   const took = (r: Run) =>
@@ -108,14 +111,14 @@ export function Durations({ runs, now }: { runs: Run[]; now: Date }) {
   return (
     <figure className="durations" role="group" aria-label={t("job.strip")}>
       <div className="durations-bars">
-        {[...runs].reverse().map((r) => (
+        {[...runs].reverse().map((r, i) => (
           <Link
-            key={r.id}
+            key={i}
             href={`/runs/${r.id}`}
             className={`duration state-${r.state}`}
             title={`${dateTime(r.fire_time ?? r.created_at)} · ${shortDuration(took(r))}`}
           >
-            <span className="duration-bar" style={{ height: `${Math.max(2, Math.round((took(r) / most) * 56))}px` }} />
+            <span className="duration-bar" style={{ transform: `scaleY(${Math.max(0.04, took(r) / most)})` }} />
             <State state={r.state} reason={r.reason} compact />
           </Link>
         ))}

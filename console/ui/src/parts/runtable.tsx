@@ -6,8 +6,9 @@ import { shortDuration } from "../lib/time";
 import { Instant, State } from "./basics";
 
 /**
- * RunTable is a table of runs. Without job, all runs are of one job, and the column of jobs is left out. Columns have fixed widths, and
- * the key of a row is its place: when a run appears, texts change and no element moves.
+ * RunTable is a table of runs. Without job, all runs are of one job, and the column of jobs is left out. Columns have fixed widths,
+ * all rows have the same height, and the key of a row is its place: when a run appears, texts change and no element moves. Runs in gone are no longer part of the list, and are
+ * pale.
  */
 export function RunTable({
   runs,
@@ -15,12 +16,14 @@ export function RunTable({
   now,
   chosen,
   onChoose,
+  gone,
 }: {
   runs: Run[];
   job?: boolean;
   now: Date;
   chosen?: Set<string>;
   onChoose?: (id: string, on: boolean) => void;
+  gone?: ReadonlySet<string>;
 }) {
   const t = useT();
   const explain = useExplain();
@@ -49,13 +52,9 @@ export function RunTable({
           {runs.map((r, i) => {
             const says = message(r) || explain(r.waiting) || (r.held_by ? t("run.held") : "");
             const fired = <Instant at={r.fire_time ?? r.created_at} now={now} />;
-            const narrow = says && (
-              <div className="narrow-only one-line" title={says}>
-                {says}
-              </div>
-            );
+            const more = says && <span className="faint"> · {says}</span>;
             return (
-              <tr key={i}>
+              <tr key={i} className={gone?.has(r.id) ? "gone" : undefined}>
                 {onChoose && (
                   <td className="tick">
                     <input
@@ -88,22 +87,29 @@ export function RunTable({
                         </span>
                       ) : null}
                     </div>
-                    <div className="phone-only num faint">{fired}</div>
-                    {narrow}
+                    <div className="phone-only one-line" title={says}>
+                      {fired}
+                      {more}
+                    </div>
+                    <div className="run-says one-line" title={says}>
+                      {says || " "}
+                    </div>
                   </td>
                 )}
                 {job ? (
                   <td className="num mid">{fired}</td>
                 ) : (
                   <td className="grow">
-                    <span className="num">{fired}</span>
-                    {narrow}
+                    <div className="run-fired" title={says}>
+                      {fired}
+                      <span className="narrow-only">{more}</span>
+                    </div>
                   </td>
                 )}
                 <td className="num mid">
                   {r.duration_ms != null ? (
                     shortDuration(r.duration_ms)
-                  ) : r.state === "running" && r.started_at ? (
+                  ) : r.state === "running" && r.started_at && !gone?.has(r.id) ? (
                     <span className="faint">
                       {shortDuration(Math.max(0, now.getTime() - Date.parse(r.started_at)))}
                     </span>

@@ -1,38 +1,17 @@
-import {
-  Alert,
-  Anchor,
-  Group,
-  Input,
-  Loader,
-  SegmentedControl,
-  Select,
-  SimpleGrid,
-  Stack,
-  Text,
-  TextInput,
-} from "@mantine/core";
+import { SegmentedControl, Select, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useMemo, useRef, useState } from "react";
+import { useMemo } from "react";
 import { Link } from "wouter";
 import { ApiError, post, type Schedule } from "../api/client";
 import { useLanguage, useT } from "../i18n";
 import { useCalendars } from "../lib/calendars";
-import { faultyFields, fieldAt, fieldNames, fields } from "../lib/cron";
 import { tidySchedule } from "../lib/draft";
-import { clockChanges } from "../lib/dst";
-import { dateTime, offset, viewerZone, zones } from "../lib/time";
-import { Countdown } from "./basics";
+import { dateTime, viewerZone, zones } from "../lib/time";
+import { CronField } from "./cronfield";
+import { ClockChanges, Preview } from "./schedulepreview";
 
 const kinds = ["cron", "fixed_rate", "fixed_delay", "once", "none"] as const;
-const examples: [string, string][] = [
-  ["*/5 * * * *", "every5"],
-  ["0 * * * *", "hourly"],
-  ["0 2 * * *", "daily"],
-  ["30 8 * * 1-5", "workdays"],
-  ["0 0 1 * *", "monthly"],
-];
-
 /** ScheduleBuilder edits a schedule. While the user types, it shows the server's description and fire times. */
 export function ScheduleBuilder({
   value,
@@ -206,45 +185,6 @@ function CalendarPick({
   );
 }
 
-/** ClockChanges shows the effects of the next clock changes on the fire times. */
-function ClockChanges({ schedule, zone }: { schedule: Schedule; zone: string }) {
-  const t = useT();
-  const changes = useQuery({
-    queryKey: ["clock-changes", schedule, zone],
-    queryFn: ({ signal }) =>
-      clockChanges(schedule, zone, Date.now(), async (after) => {
-        const { start_at, end_at, jitter, ...plain } = schedule;
-        void [start_at, end_at, jitter]; // one week before a clock change, the schedule may not have started
-        const p = await post("/api/v1/schedules/preview", {
-          body: { schedule: plain, count: 1, from: new Date(after).toISOString() },
-          signal,
-        });
-        return p.fire_times[0] ? Date.parse(p.fire_times[0]) : undefined;
-      }),
-    staleTime: Infinity,
-    retry: false,
-  });
-  if (!changes.data?.length) return null;
-  return (
-    <Alert
-      color="yellow"
-      variant="light"
-      p="xs"
-      title={
-        <Text size="sm" fw={600} c="var(--warn)">
-          {t("dst.title", { zone })}
-        </Text>
-      }
-    >
-      {changes.data.map((c) => (
-        <Text size="sm" key={c.day + c.from}>
-          {t(`dst.${c.kind}`, { day: c.day, from: c.from, to: c.to })}
-        </Text>
-      ))}
-    </Alert>
-  );
-}
-
 /** InstantField edits an instant in the viewer's local time. */
 function InstantField({
   label,
@@ -270,152 +210,5 @@ function InstantField({
       error={error}
       onChange={(e) => onChange(e.currentTarget.value ? new Date(e.currentTarget.value).toISOString() : undefined)}
     />
-  );
-}
-
-/** CronField edits a cron expression. A layer under the text marks faulty fields, and the help names the field at the caret. */
-function CronField({ value, set, error }: { value: Schedule; set: (c: Partial<Schedule>) => void; error?: string }) {
-  const t = useT();
-  const [caret, setCaret] = useState(0);
-  const layer = useRef<HTMLDivElement>(null);
-  const expr = value.expr ?? "";
-  const dialect = value.dialect ?? "standard";
-  const parts = fields(expr);
-  const faulty = faultyFields(error);
-  const here = fieldAt(expr, caret);
-  const names = fieldNames(parts.length, dialect);
-  const follow = (e: React.SyntheticEvent<HTMLInputElement>) => {
-    setCaret(e.currentTarget.selectionStart ?? 0);
-    if (layer.current) layer.current.scrollLeft = e.currentTarget.scrollLeft;
-  };
-  return (
-    <Input.Wrapper label={t("field.expr")} id="cron-expr" error={error} errorProps={{ role: "status" }}>
-      <Group gap="xs" align="center">
-        <div className="cron">
-          <div className="cron-layer mono" aria-hidden="true" ref={layer}>
-            {parts.map((p, i) => {
-              const end = i === 0 ? 0 : (parts[i - 1]?.start ?? 0) + (parts[i - 1]?.text.length ?? 0);
-              return (
-                <span key={i}>
-                  {expr.slice(end, p.start)}
-                  <span className={faulty.includes(i) ? "cron-bad" : undefined}>{p.text}</span>
-                </span>
-              );
-            })}
-          </div>
-          <input
-            id="cron-expr"
-            className="cron-input mono"
-            value={expr}
-            spellCheck={false}
-            autoComplete="off"
-            aria-invalid={error ? true : undefined}
-            aria-describedby="cron-help"
-            onChange={(e) => {
-              set({ expr: e.currentTarget.value });
-              follow(e);
-            }}
-            onSelect={follow}
-            onScroll={follow}
-          />
-        </div>
-        <SegmentedControl
-          size="xs"
-          value={dialect}
-          onChange={(d) => set({ dialect: d as "standard" | "quartz" })}
-          data={[
-            { value: "standard", label: t("dialect.standard") },
-            { value: "quartz", label: "Quartz" },
-          ]}
-          aria-label={t("field.dialect")}
-        />
-      </Group>
-      <div id="cron-help" className="cron-help">
-        {names.map((n, i) => (
-          <span key={n} className={i === here ? "cron-here" : faulty.includes(i) ? "cron-bad-name" : undefined}>
-            {t(`cron.${n}`)}
-          </span>
-        ))}
-        {names[here] && (
-          <div className="cron-range">
-            {t(`cron.${names[here]}.help`)}
-            {dialect === "quartz" && (names[here] === "dom" || names[here] === "dow")
-              ? " " + t("cron.quartz.help")
-              : ""}
-          </div>
-        )}
-      </div>
-      {dialect === "standard" && (
-        <Group gap="xs" mt={4}>
-          {examples.map(([e, k]) => (
-            <Anchor key={e} component="button" type="button" size="xs" onClick={() => set({ expr: e })}>
-              {t(`cron.${k}` as "cron.daily")}
-            </Anchor>
-          ))}
-        </Group>
-      )}
-    </Input.Wrapper>
-  );
-}
-
-function Preview({
-  zone,
-  description,
-  times,
-  busy,
-  kind,
-}: {
-  zone: string;
-  description: string;
-  times: string[];
-  busy: boolean;
-  kind: Schedule["kind"];
-}) {
-  const t = useT();
-  const viewer = viewerZone();
-  const own = kind === "cron" ? zone : viewer;
-  const both = own !== viewer;
-  return (
-    <div className="preview" aria-live="polite">
-      <Group gap="xs">
-        <Text size="sm" fw={600}>
-          {description}
-        </Text>
-        {busy && <Loader size={12} />}
-      </Group>
-      {times.length === 0 ? (
-        <Text size="sm" c="dimmed">
-          {t("schedule.never")}
-        </Text>
-      ) : (
-        <table className="list compact">
-          <thead>
-            <tr>
-              <th>{own}</th>
-              {both && <th>{t("schedule.yours", { zone: viewer })}</th>}
-              <th className="mid">
-                <span className="sr-only">{t("in", { d: "…" })}</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {times.map((at, i) => {
-              const before = times[i - 1];
-              const shift = before !== undefined && offset(before, own) !== offset(at, own);
-              return (
-                <tr key={at + String(i)}>
-                  <td className="num">
-                    {dateTime(at, own)} <span className="faint">{offset(at, own)}</span>
-                    {shift && <span className="shift"> {t("schedule.shift")}</span>}
-                  </td>
-                  {both && <td className="num">{dateTime(at)}</td>}
-                  <td className="num mid">{i === 0 && <Countdown at={at} />}</td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
-      )}
-    </div>
   );
 }

@@ -49,7 +49,9 @@ export function Tile({
     <>
       <span className="tile-name">{name}</span>
       <span className={`tile-value ${bad ? "bad" : warn ? "warn" : ""}`}>{value}</span>
-      <span className="tile-note">{note || " "}</span>
+      <span className="tile-note" title={note}>
+        {note || " "}
+      </span>
     </>
   );
   return href ? (
