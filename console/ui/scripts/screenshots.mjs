@@ -12,7 +12,10 @@ const seconds = Number(process.env.BELFRY_SHOTS_AFTER ?? 240);
 mkdirSync(to, { recursive: true });
 
 const server = await start("--demo", "--allow-script", "sh,python", "--time-zone", "Europe/Berlin");
-const browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"] });
+const browser = await chromium.launch({
+  executablePath: browserPath,
+  args: ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"],
+});
 try {
   const jobs = await populate(server.call);
   past(jobs);
@@ -28,20 +31,49 @@ try {
 async function populate(call) {
   await until("the demo's executor", async () => (await call("GET", "/groups/demo")).instances > 0);
   const made = {};
-  const job = async (name, rest) => (made[name] = await call("POST", "/jobs", { name, group: "demo", author: "mei", ...rest }));
+  const job = async (name, rest) =>
+    (made[name] = await call("POST", "/jobs", { name, group: "demo", author: "mei", ...rest }));
   const cron = (expr, time_zone = "Europe/Berlin") => ({ kind: "cron", expr, time_zone });
   const sh = (...lines) => ({ language: "sh", code: `${lines.join("\n")}\n` });
   await job("mail-invoices", { schedule: { kind: "none" }, tags: ["billing"], handler: "sleep", param: "300ms" });
   await job("archive-invoices", { schedule: { kind: "none" }, tags: ["billing"], handler: "sleep", param: "200ms" });
-  await job("close-books", { schedule: cron("0 3 1 * *"), tags: ["billing"], handler: "sleep", param: "2s", description: "On the first of the month, after the invoices." });
+  await job("close-books", {
+    schedule: cron("0 3 1 * *"),
+    tags: ["billing"],
+    handler: "sleep",
+    param: "2s",
+    description: "On the first of the month, after the invoices.",
+  });
   await job("invoices", {
-    schedule: cron("*/20 * * * * *"), tags: ["billing", "daily"], description: "Writes the invoices of all orders that were shipped.", timeout: "10m", retries: 2, retry_backoff: { initial: "2s" },
-    script: sh('echo "reading orders since $BELFRY_FIRE_TIME"', "n=$((20 + $(date +%s) % 47))", 'echo "$n orders to bill"', "sleep 0.$(($(date +%s) % 9))", "i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo \"invoice 2026-$((10000 + $(date +%s) % 9000 + i)) written\"; sleep 0.1; done", 'echo "::output {\\"invoices\\": $n}"'),
-    children: [{ job_id: made["mail-invoices"].id, on: "success" }, { job_id: made["archive-invoices"].id, on: "success" }], alert: undefined,
+    schedule: cron("*/20 * * * * *"),
+    tags: ["billing", "daily"],
+    description: "Writes the invoices of all orders that were shipped.",
+    timeout: "10m",
+    retries: 2,
+    retry_backoff: { initial: "2s" },
+    script: sh(
+      'echo "reading orders since $BELFRY_FIRE_TIME"',
+      "n=$((20 + $(date +%s) % 47))",
+      'echo "$n orders to bill"',
+      "sleep 0.$(($(date +%s) % 9))",
+      'i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo "invoice 2026-$((10000 + $(date +%s) % 9000 + i)) written"; sleep 0.1; done',
+      'echo "::output {\\"invoices\\": $n}"',
+    ),
+    children: [
+      { job_id: made["mail-invoices"].id, on: "success" },
+      { job_id: made["archive-invoices"].id, on: "success" },
+    ],
+    alert: undefined,
   });
   await job("sync-inventory", {
-    schedule: { kind: "fixed_rate", every: "15s" }, tags: ["shop"], retries: 1, retry_backoff: { initial: "1s" }, description: "Asks the warehouse what is in stock.",
-    script: { language: "python", code: `import sys, time
+    schedule: { kind: "fixed_rate", every: "15s" },
+    tags: ["shop"],
+    retries: 1,
+    retry_backoff: { initial: "1s" },
+    description: "Asks the warehouse what is in stock.",
+    script: {
+      language: "python",
+      code: `import sys, time
 
 print("\\x1b[36mwarehouse\\x1b[0m: asking for changes", flush=True)
 time.sleep(0.3)
@@ -53,34 +85,98 @@ for shelf in range(1, 9):
     print(f"shelf {shelf}: {(t * shelf) % 90 + 4} articles changed", flush=True)
     time.sleep(0.05)
 print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
-` },
+`,
+    },
   });
-  await job("reindex-search", { schedule: cron("30 */2 * * * *"), tags: ["shop"], block: "discard_later", description: "Rebuilds the search index of the shop.", script: sh("i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo \"segment $i of 400: $((i * 2137)) documents\"; sleep 0.25; done") });
-  await job("currency-rates", { schedule: cron("15 * * * * *", "UTC"), tags: ["billing"], handler: "echo", param: '{"base": "EUR", "symbols": ["USD", "CNY"]}' });
+  await job("reindex-search", {
+    schedule: cron("30 */2 * * * *"),
+    tags: ["shop"],
+    block: "discard_later",
+    description: "Rebuilds the search index of the shop.",
+    script: sh(
+      'i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo "segment $i of 400: $((i * 2137)) documents"; sleep 0.25; done',
+    ),
+  });
+  await job("currency-rates", {
+    schedule: cron("15 * * * * *", "UTC"),
+    tags: ["billing"],
+    handler: "echo",
+    param: '{"base": "EUR", "symbols": ["USD", "CNY"]}',
+  });
   await job("warehouse-report", {
-    schedule: cron("0 * * * *"), tags: ["shop"], retries: 1, description: "What came in, what went out, what is left: each hour, for the people at the ramp.",
-    script: sh("echo \"counting shelves\"", "sleep 0.4", "echo \"report written\""), children: [{ job_id: made["mail-invoices"].id, on: "always" }],
+    schedule: cron("0 * * * *"),
+    tags: ["shop"],
+    retries: 1,
+    description: "What came in, what went out, what is left: each hour, for the people at the ramp.",
+    script: sh('echo "counting shelves"', "sleep 0.4", 'echo "report written"'),
+    children: [{ job_id: made["mail-invoices"].id, on: "always" }],
   });
-  await job("weekly-newsletter", { schedule: cron("0 9 * * MON", "Asia/Shanghai"), tags: ["marketing"], handler: "echo", param: "spring" });
+  await job("weekly-newsletter", {
+    schedule: cron("0 9 * * MON", "Asia/Shanghai"),
+    tags: ["marketing"],
+    handler: "echo",
+    param: "spring",
+  });
   await job("order-created", { schedule: { kind: "none" }, tags: ["shop"], handler: "echo" });
   const code = made.invoices.script.code;
-  await call("POST", `/jobs/${made.invoices.id}/scripts`, { language: "sh", code: code.replace("invoice 2026-", "invoice INV-2026-"), remark: "numbers as accounting wants them" });
-  await call("POST", "/event-triggers", { name: "orders.created", job_id: made["order-created"].id, filter: "event.data.amount > 100.0", param: "order {{.event.data.id}}" });
-  for (const [id, amount] of [[4711, 249.9], [4712, 17.5], [4713, 1020]]) await call("POST", "/events/orders.created", { id, amount });
+  await call("POST", `/jobs/${made.invoices.id}/scripts`, {
+    language: "sh",
+    code: code.replace("invoice 2026-", "invoice INV-2026-"),
+    remark: "numbers as accounting wants them",
+  });
+  await call("POST", "/event-triggers", {
+    name: "orders.created",
+    job_id: made["order-created"].id,
+    filter: "event.data.amount > 100.0",
+    param: "order {{.event.data.id}}",
+  });
+  for (const [id, amount] of [
+    [4711, 249.9],
+    [4712, 17.5],
+    [4713, 1020],
+  ])
+    await call("POST", "/events/orders.created", { id, amount });
   await call("POST", "/users", { username: "mei", password: "a-long-password", role: "operator", groups: ["demo"] });
   await call("POST", "/users", { username: "on-call", password: "a-long-password", role: "viewer", groups: ["demo"] });
   const year = new Date().getFullYear();
   const dates = [year, year + 1].flatMap((y) => ["01-01", "05-01", "10-03", "12-25", "12-26"].map((d) => `${y}-${d}`));
-  await call("POST", "/calendars", { name: "holidays", description: "Public holidays, and weekends.", weekdays: ["saturday", "sunday"], dates: [...dates, ...["03-26", "03-29", "05-06", "05-17"].map((d) => `${year + 1}-${d}`)] });
-  await call("POST", "/calendars", { name: "stock-taking", description: "The warehouse counts; nothing goes out.", weekdays: [], dates: [`${year}-12-30`, `${year}-12-31`, `${year + 1}-06-30`] });
-  await job("payment-run", { schedule: { ...cron("30 9 * * *"), calendar: "holidays" }, tags: ["billing"], handler: "echo", description: "Pays what is due, on days on which banks work." });
-  await job("parcel-labels", { schedule: { ...cron("0 7 * * *"), calendar: "stock-taking" }, tags: ["shop"], handler: "echo" });
+  await call("POST", "/calendars", {
+    name: "holidays",
+    description: "Public holidays, and weekends.",
+    weekdays: ["saturday", "sunday"],
+    dates: [...dates, ...["03-26", "03-29", "05-06", "05-17"].map((d) => `${year + 1}-${d}`)],
+  });
+  await call("POST", "/calendars", {
+    name: "stock-taking",
+    description: "The warehouse counts; nothing goes out.",
+    weekdays: [],
+    dates: [`${year}-12-30`, `${year}-12-31`, `${year + 1}-06-30`],
+  });
+  await job("payment-run", {
+    schedule: { ...cron("30 9 * * *"), calendar: "holidays" },
+    tags: ["billing"],
+    handler: "echo",
+    description: "Pays what is due, on days on which banks work.",
+  });
+  await job("parcel-labels", {
+    schedule: { ...cron("0 7 * * *"), calendar: "stock-taking" },
+    tags: ["shop"],
+    handler: "echo",
+  });
   // The group partners misses fire times in its pause. The job's schedule ends with the pause, because the group has no executor.
   const soon = (s) => new Date(Date.now() + s * 1000).toISOString();
   await call("POST", "/groups", { name: "partners" });
   await call("POST", "/groups/partners/pause", { reason: "their warehouse moves house", until: soon(25) });
-  await job("fetch-orders", { group: "partners", schedule: { kind: "fixed_rate", every: "5s", end_at: soon(20) }, handler: "echo" });
-  await call("POST", "/alert-channels", { name: "ops", kind: "webhook", url: "https://alerts.example.com/belfry" }).catch(() => undefined);
+  await job("fetch-orders", {
+    group: "partners",
+    schedule: { kind: "fixed_rate", every: "5s", end_at: soon(20) },
+    handler: "echo",
+  });
+  await call("POST", "/alert-channels", {
+    name: "ops",
+    kind: "webhook",
+    url: "https://alerts.example.com/belfry",
+  }).catch(() => undefined);
   await call("POST", "/tokens", { name: "deploy pipeline", role: "operator" }).catch(() => undefined);
   return made;
 }
@@ -103,32 +199,119 @@ FROM (SELECT at, random() < 0.04 OR extract(epoch FROM now() - at)::bigint BETWE
       FROM generate_series(date_trunc('hour', now()) - interval '13 days 7 hours', date_trunc('hour', now()) - interval '1 hour', interval '1 hour') at WHERE NOT at BETWEEN now() - interval '101 hours' AND now() - interval '95 hours') h;
 INSERT INTO missed (job_id, at, first_fire_time, last_fire_time, count, policy, why) SELECT ${jobs["warehouse-report"].id}, now() - interval '95 hours', date_trunc('hour', now()) - interval '100 hours', date_trunc('hour', now()) - interval '95 hours', 6, 'skip', 'no scheduler ran from then until then';
 `;
-  const psql = process.env.PSQL ?? execFileSync("bash", ["-c", "command -v psql || ls /usr/lib/postgresql/*/bin/psql | tail -1"], { encoding: "utf8" }).trim();
-  execFileSync(psql, ["-qAt", "-o", "/dev/null", "-v", "ON_ERROR_STOP=1", "-h", join(server.data, "postgres", "run"), "-U", "belfry", "-d", "belfry"], { input: sql, stdio: ["pipe", "inherit", "inherit"] });
+  const psql =
+    process.env.PSQL ??
+    execFileSync("bash", ["-c", "command -v psql || ls /usr/lib/postgresql/*/bin/psql | tail -1"], {
+      encoding: "utf8",
+    }).trim();
+  execFileSync(
+    psql,
+    [
+      "-qAt",
+      "-o",
+      "/dev/null",
+      "-v",
+      "ON_ERROR_STOP=1",
+      "-h",
+      join(server.data, "postgres", "run"),
+      "-U",
+      "belfry",
+      "-d",
+      "belfry",
+    ],
+    { input: sql, stdio: ["pipe", "inherit", "inherit"] },
+  );
 }
 
 async function pictures(jobs) {
   const { call, base, cookies } = server;
   const newest = async (query) => (await call("GET", `/runs?limit=1&${query}`)).items[0]?.id;
   const failed = await until("a run that failed", () => newest(`job_id=${jobs["sync-inventory"].id}&state=failed`), 90);
-  const running = await until("the long job to run", () => newest(`job_id=${jobs["reindex-search"].id}&state=running`), 150);
+  const running = await until(
+    "the long job to run",
+    () => newest(`job_id=${jobs["reindex-search"].id}&state=running`),
+    150,
+  );
   const all = {
-    login: ["/login", {}], overview: ["/", {}], jobs: ["/jobs", {}], job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }], scripts: [`/jobs/${jobs.invoices.id}`, { act: async (page) => { await page.getByRole("textbox", { name: "Compare with…" }).click(); await page.getByRole("option", { name: "Difference from version 1" }).click(); await page.locator(".diff .added").first().waitFor(); await page.getByRole("region", { name: "Parents and children" }).scrollIntoViewIfNeeded(); await page.evaluate(() => scrollTo(0, document.querySelector(".job-graph").getBoundingClientRect().top + scrollY - 90)); } }], "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}], schedule: [`/jobs/${jobs["payment-run"].id}/edit`, { act: async (page) => { await page.locator(".preview tbody tr").nth(9).waitFor(); await page.evaluate(() => scrollTo(0, document.querySelector(".segments").getBoundingClientRect().top + scrollY - 110)); } }],
-    runs: ["/runs?state=failed,running,succeeded,retrying", {}], run: [`/runs/${failed}`, {}], "run-live": [`/runs/${running}`, { short: true }],
-    executors: ["/executors", {}], events: ["/events", {}], "alert-channels": ["/alert-channels", {}], tokens: ["/tokens", {}], users: ["/users", {}], audit: ["/audit", {}],
-    "overview-dark": ["/", { dark: true }], "job-dark": [`/jobs/${jobs["warehouse-report"].id}`, { dark: true }], "run-dark": [`/runs/${failed}`, { dark: true }], "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }], "overview-zh": ["/", { zh: true }],
-    "jobs-narrow": ["/jobs", { narrow: true }], palette: ["/jobs", { act: async (page) => { await page.keyboard.press("Control+k"); await page.getByRole("combobox").fill("inv"); await page.getByRole("option", { name: "invoices" }).first().waitFor(); } }],
-    week: ["/week", {}], calendars: ["/calendars", {}], calendar: ["/calendars/holidays", { act: (page) => page.getByRole("button", { name: "Next year" }).click() }], "dead-letters": ["/dead-letters", {}], account: ["/account", {}], system: ["/system", {}],
+    login: ["/login", {}],
+    overview: ["/", {}],
+    jobs: ["/jobs", {}],
+    job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }],
+    scripts: [
+      `/jobs/${jobs.invoices.id}`,
+      {
+        act: async (page) => {
+          await page.getByRole("textbox", { name: "Compare with…" }).click();
+          await page.getByRole("option", { name: "Difference from version 1" }).click();
+          await page.locator(".diff .added").first().waitFor();
+          await page.getByRole("region", { name: "Parents and children" }).scrollIntoViewIfNeeded();
+          await page.evaluate(() =>
+            scrollTo(0, document.querySelector(".job-graph").getBoundingClientRect().top + scrollY - 90),
+          );
+        },
+      },
+    ],
+    "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}],
+    schedule: [
+      `/jobs/${jobs["payment-run"].id}/edit`,
+      {
+        act: async (page) => {
+          await page.locator(".preview tbody tr").nth(9).waitFor();
+          await page.evaluate(() =>
+            scrollTo(0, document.querySelector(".segments").getBoundingClientRect().top + scrollY - 110),
+          );
+        },
+      },
+    ],
+    runs: ["/runs?state=failed,running,succeeded,retrying", {}],
+    run: [`/runs/${failed}`, {}],
+    "run-live": [`/runs/${running}`, { short: true }],
+    executors: ["/executors", {}],
+    events: ["/events", {}],
+    "alert-channels": ["/alert-channels", {}],
+    tokens: ["/tokens", {}],
+    users: ["/users", {}],
+    audit: ["/audit", {}],
+    "overview-dark": ["/", { dark: true }],
+    "job-dark": [`/jobs/${jobs["warehouse-report"].id}`, { dark: true }],
+    "run-dark": [`/runs/${failed}`, { dark: true }],
+    "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }],
+    "overview-zh": ["/", { zh: true }],
+    "jobs-narrow": ["/jobs", { narrow: true }],
+    palette: [
+      "/jobs",
+      {
+        act: async (page) => {
+          await page.keyboard.press("Control+k");
+          await page.getByRole("combobox").fill("inv");
+          await page.getByRole("option", { name: "invoices" }).first().waitFor();
+        },
+      },
+    ],
+    week: ["/week", {}],
+    calendars: ["/calendars", {}],
+    calendar: ["/calendars/holidays", { act: (page) => page.getByRole("button", { name: "Next year" }).click() }],
+    "dead-letters": ["/dead-letters", {}],
+    account: ["/account", {}],
+    system: ["/system", {}],
   };
   const wanted = process.argv.slice(2);
   for (const [name, [path, { dark, zh, narrow, tall, short, act }]] of Object.entries(all)) {
     if (wanted.length && !wanted.includes(name)) continue;
-    const context = await browser.newContext({ baseURL: base, viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: tall ? 1060 : short ? 560 : 800 }, colorScheme: dark ? "dark" : "light", locale: zh ? "zh-CN" : "en-GB", timezoneId: zh ? "Asia/Shanghai" : "Europe/Berlin", reducedMotion: "reduce" });
+    const context = await browser.newContext({
+      baseURL: base,
+      viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: tall ? 1060 : short ? 560 : 800 },
+      colorScheme: dark ? "dark" : "light",
+      locale: zh ? "zh-CN" : "en-GB",
+      timezoneId: zh ? "Asia/Shanghai" : "Europe/Berlin",
+      reducedMotion: "reduce",
+    });
     if (path !== "/login") await context.addCookies(cookies);
     const page = await context.newPage();
     await page.goto(path);
     await page.locator("h1").first().waitFor();
-    if (new URL(page.url()).pathname === new URL(path, base).pathname) { // else the address was redirected
+    if (new URL(page.url()).pathname === new URL(path, base).pathname) {
+      // else the address was redirected
       if (path !== "/login") await page.locator('#main[aria-busy="false"]').waitFor();
       if (path.startsWith("/runs/")) await page.locator(".log-line").first().waitFor();
       await act?.(page);

@@ -36,7 +36,12 @@ export function App() {
   const t = useT();
   const client = useQueryClient();
   const [path] = useLocation();
-  const me = useQuery({ queryKey: ["me"], queryFn: () => get("/api/v1/auth/me"), staleTime: 60_000, enabled: path !== "/login" });
+  const me = useQuery({
+    queryKey: ["me"],
+    queryFn: () => get("/api/v1/auth/me"),
+    staleTime: 60_000,
+    enabled: path !== "/login",
+  });
 
   useEffect(() => {
     whenUnauthorized(() => {
@@ -49,35 +54,97 @@ export function App() {
 
   if (path === "/login") return <LogIn />;
   if (me.error && !(me.error instanceof ApiError && me.error.status === 401)) {
-    return <Center mih="100vh"><ErrorNote error={me.error} retry={() => me.refetch()} /></Center>;
+    return (
+      <Center mih="100vh">
+        <ErrorNote error={me.error} retry={() => me.refetch()} />
+      </Center>
+    );
   }
-  if (!me.data) return <Center mih="100vh"><Loader size="sm" aria-label={t("loading")} /></Center>;
-  if (me.data.must_change_password) return <MeContext.Provider value={me.data}><MustChange /></MeContext.Provider>;
+  if (!me.data)
+    return (
+      <Center mih="100vh">
+        <Loader size="sm" aria-label={t("loading")} />
+      </Center>
+    );
+  if (me.data.must_change_password)
+    return (
+      <MeContext.Provider value={me.data}>
+        <MustChange />
+      </MeContext.Provider>
+    );
   return (
     <MeContext.Provider value={me.data}>
       <Shell>
-        <Suspense fallback={<Center mih={200}><Loader size="sm" aria-label={t("loading")} /></Center>}>
+        <Suspense
+          fallback={
+            <Center mih={200}>
+              <Loader size="sm" aria-label={t("loading")} />
+            </Center>
+          }
+        >
           <Switch>
             <Route path="/" component={Overview} />
             <Route path="/jobs" component={Jobs} />
-            <Route path="/jobs/new"><For operators><JobForm /></For></Route>
-            <Route path="/jobs/:id/edit">{(p) => <For operators><JobForm key={p.id} id={Number(p.id)} /></For>}</Route>
+            <Route path="/jobs/new">
+              <For operators>
+                <JobForm />
+              </For>
+            </Route>
+            <Route path="/jobs/:id/edit">
+              {(p) => (
+                <For operators>
+                  <JobForm key={p.id} id={Number(p.id)} />
+                </For>
+              )}
+            </Route>
             <Route path="/jobs/:id">{(p) => <JobPage key={p.id} id={Number(p.id)} />}</Route>
             <Route path="/runs" component={Runs} />
             <Route path="/runs/:id">{(p) => <RunPage key={p.id} id={p.id} />}</Route>
             <Route path="/week" component={Week} />
             <Route path="/calendars" component={Calendars} />
-            <Route path="/calendars/:name">{(p) => p.name === newCalendar ? <For><CalendarPage key="+" /></For> : <CalendarPage key={p.name} name={decodeURIComponent(p.name)} />}</Route>
+            <Route path="/calendars/:name">
+              {(p) =>
+                p.name === newCalendar ? (
+                  <For>
+                    <CalendarPage key="+" />
+                  </For>
+                ) : (
+                  <CalendarPage key={p.name} name={decodeURIComponent(p.name)} />
+                )
+              }
+            </Route>
             <Route path="/executors" component={Executors} />
             <Route path="/events" component={Events} />
-            <Route path="/alert-channels"><For><Channels /></For></Route>
-            <Route path="/dead-letters"><For><DeadLetters /></For></Route>
+            <Route path="/alert-channels">
+              <For>
+                <Channels />
+              </For>
+            </Route>
+            <Route path="/dead-letters">
+              <For>
+                <DeadLetters />
+              </For>
+            </Route>
             <Route path="/account" component={Account} />
             <Route path="/tokens" component={Tokens} />
-            <Route path="/users"><For><Users /></For></Route>
-            <Route path="/audit"><For><Audit /></For></Route>
-            <Route path="/system"><For><System /></For></Route>
-            <Route><NotFound /></Route>
+            <Route path="/users">
+              <For>
+                <Users />
+              </For>
+            </Route>
+            <Route path="/audit">
+              <For>
+                <Audit />
+              </For>
+            </Route>
+            <Route path="/system">
+              <For>
+                <System />
+              </For>
+            </Route>
+            <Route>
+              <NotFound />
+            </Route>
           </Switch>
         </Suspense>
       </Shell>

@@ -17,16 +17,25 @@ const theme = createTheme({
   primaryShade: 8,
   autoContrast: true,
   defaultRadius: "sm",
-  fontFamily: 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif',
+  fontFamily:
+    'system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif',
   fontFamilyMonospace: 'ui-monospace, "SF Mono", "DejaVu Sans Mono", "Noto Sans Mono CJK SC", monospace',
   fontSizes: { xs: "12px", sm: "13px", md: "14px", lg: "16px", xl: "20px" },
-  headings: { sizes: { h1: { fontSize: "20px", lineHeight: "1.3" }, h2: { fontSize: "15px", lineHeight: "1.4" }, h3: { fontSize: "14px", lineHeight: "1.4" } } },
+  headings: {
+    sizes: {
+      h1: { fontSize: "20px", lineHeight: "1.3" },
+      h2: { fontSize: "15px", lineHeight: "1.4" },
+      h3: { fontSize: "14px", lineHeight: "1.4" },
+    },
+  },
   respectReducedMotion: true,
   components: {
     Anchor: { defaultProps: { underline: "always" } },
     TextInput: { defaultProps: { size: "sm" } },
     Modal: { defaultProps: { transitionProps: { duration: 0 } } },
-    Tooltip: { defaultProps: { openDelay: 250, multiline: true, maw: 360, events: { hover: true, focus: true, touch: true } } },
+    Tooltip: {
+      defaultProps: { openDelay: 250, multiline: true, maw: 360, events: { hover: true, focus: true, touch: true } },
+    },
   },
 });
 
@@ -47,7 +56,9 @@ createRoot(root).render(
     <QueryClientProvider client={client}>
       <LanguageProvider>
         <Notifications position="bottom-right" />
-        <Router hook={useGuardedLocation}><App /></Router>
+        <Router hook={useGuardedLocation}>
+          <App />
+        </Router>
       </LanguageProvider>
     </QueryClientProvider>
   </MantineProvider>,

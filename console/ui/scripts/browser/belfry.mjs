@@ -8,7 +8,12 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /** browserPath is the path of Chromium: CHROMIUM, or an installed one. */
-export const browserPath = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((p) => p && existsSync(p));
+export const browserPath = [
+  process.env.CHROMIUM,
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+].find((p) => p && existsSync(p));
 
 /** until calls ask until the result is truthy. After the timeout it throws an error that names what it waited for. */
 export async function until(what, ask, seconds = 120) {
@@ -28,11 +33,19 @@ export async function start(...flags) {
   let binary = process.env.BELFRY;
   if (!binary) {
     binary = join(work, "belfry");
-    execFileSync("go", ["build", "-o", binary, "."], { cwd: fileURLToPath(new URL("../../../..", import.meta.url)), stdio: "inherit" });
+    execFileSync("go", ["build", "-o", binary, "."], {
+      cwd: fileURLToPath(new URL("../../../..", import.meta.url)),
+      stdio: "inherit",
+    });
   }
-  const child = spawn(binary, ["standalone", "--data-dir", join(work, "data"), "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", ...flags], {
-    env: { ...process.env, BELFRY_ADMIN_PASSWORD: password }, stdio: ["ignore", "pipe", "pipe"],
-  });
+  const child = spawn(
+    binary,
+    ["standalone", "--data-dir", join(work, "data"), "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", ...flags],
+    {
+      env: { ...process.env, BELFRY_ADMIN_PASSWORD: password },
+      stdio: ["ignore", "pipe", "pipe"],
+    },
+  );
   let said = "";
   for (const out of [child.stdout, child.stderr]) out.on("data", (d) => (said += d));
   const stop = async () => {
@@ -44,13 +57,32 @@ export async function start(...flags) {
     rmSync(work, { recursive: true, force: true });
   };
   try {
-    const base = await until("the standalone to be ready", async () => {
-      if (child.exitCode !== null) throw new Error("the standalone ended");
-      const url = said.match(/console: (http:\/\/\S+)/)?.[1];
-      return url && (await fetch(`${url}/readyz`).then((r) => r.ok, () => false)) && url.replace(/\/$/, "");
-    }, 300);
+    const base = await until(
+      "the standalone to be ready",
+      async () => {
+        if (child.exitCode !== null) throw new Error("the standalone ended");
+        const url = said.match(/console: (http:\/\/\S+)/)?.[1];
+        return (
+          url &&
+          (await fetch(`${url}/readyz`).then(
+            (r) => r.ok,
+            () => false,
+          )) &&
+          url.replace(/\/$/, "")
+        );
+      },
+      300,
+    );
     const admin = await logIn(base, "admin", password);
-    return { base, nats: said.match(/nats: (nats:\/\/\S+)/)[1], password, stop, binary, data: join(work, "data"), ...admin };
+    return {
+      base,
+      nats: said.match(/nats: (nats:\/\/\S+)/)[1],
+      password,
+      stop,
+      binary,
+      data: join(work, "data"),
+      ...admin,
+    };
   } catch (e) {
     await stop();
     throw new Error(`${e.message}; its output:\n${said}`, { cause: e });
@@ -59,11 +91,19 @@ export async function start(...flags) {
 
 /** logIn returns the cookie of a new session, and call, which sends API requests as its user and throws on errors. */
 export async function logIn(base, username, password) {
-  const answer = await fetch(`${base}/api/v1/auth/login`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ username, password }) });
+  const answer = await fetch(`${base}/api/v1/auth/login`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ username, password }),
+  });
   if (!answer.ok) throw new Error(`cannot log in as ${username}: ${answer.status} ${await answer.text()}`);
   const [name, value] = answer.headers.getSetCookie()[0].split(";")[0].split("=");
   const call = async (method, path, body) => {
-    const r = await fetch(`${base}/api/v1${path}`, { method, headers: { Cookie: `${name}=${value}`, ...(body ? { "Content-Type": "application/json" } : {}) }, body: body && JSON.stringify(body) });
+    const r = await fetch(`${base}/api/v1${path}`, {
+      method,
+      headers: { Cookie: `${name}=${value}`, ...(body ? { "Content-Type": "application/json" } : {}) },
+      body: body && JSON.stringify(body),
+    });
     const text = await r.text();
     if (!r.ok) throw new Error(`${method} ${path}: ${r.status} ${text}`);
     return text ? JSON.parse(text) : undefined;
@@ -73,13 +113,29 @@ export async function logIn(base, username, password) {
 
 /** heartbeat registers an instance over plain NATS, like an executor. The heartbeat contains the fields of message. */
 export function heartbeat(nats, token, message) {
-  const body = JSON.stringify({ v: 1, boot_id: randomBytes(8).toString("hex"), running: 0, seq: 1, draining: false, started_at: new Date().toISOString(), ...message });
+  const body = JSON.stringify({
+    v: 1,
+    boot_id: randomBytes(8).toString("hex"),
+    running: 0,
+    seq: 1,
+    draining: false,
+    started_at: new Date().toISOString(),
+    ...message,
+  });
   const inbox = `_INBOX_${message.group}.1`;
-  return speak(nats, token, `${message.group}.${message.instance}`, `SUB ${inbox} 1\r\n${pub(`$KV.belfry_instances.${message.group}.${message.instance} ${inbox}`, body)}`, /"seq":/, /"error"/);
+  return speak(
+    nats,
+    token,
+    `${message.group}.${message.instance}`,
+    `SUB ${inbox} 1\r\n${pub(`$KV.belfry_instances.${message.group}.${message.instance} ${inbox}`, body)}`,
+    /"seq":/,
+    /"error"/,
+  );
 }
 
 /** publish sends a message over plain NATS. NATS does not acknowledge it, so publish waits for a PONG. */
-export const publish = (nats, token, subject, body) => speak(nats, token, "browser test", `${pub(subject, body)}PING\r\n`, /^PONG/m);
+export const publish = (nats, token, subject, body) =>
+  speak(nats, token, "browser test", `${pub(subject, body)}PING\r\n`, /^PONG/m);
 
 const pub = (subject, body) => `PUB ${subject} ${Buffer.byteLength(body)}\r\n${body}\r\n`;
 
@@ -88,13 +144,20 @@ function speak(nats, token, name, what, good, bad = /-ERR/) {
   const { hostname, port } = new URL(nats);
   return new Promise((resolve, reject) => {
     let said = "";
-    const s = connect(Number(port), hostname, () => s.write(`CONNECT ${JSON.stringify({ auth_token: token, name, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n${what}`));
+    const s = connect(Number(port), hostname, () =>
+      s.write(
+        `CONNECT ${JSON.stringify({ auth_token: token, name, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n${what}`,
+      ),
+    );
     s.setTimeout(120_000, () => s.destroy(new Error(`NATS does not send the expected answer: ${said}`)));
     s.on("data", (d) => {
       said += d;
       if (/^PING/m.test(d)) s.write("PONG\r\n");
       if (/-ERR/.test(said) || bad.test(said)) s.destroy(new Error(said));
-      else if (good.test(said)) { s.destroy(); resolve(); }
+      else if (good.test(said)) {
+        s.destroy();
+        resolve();
+      }
     });
     s.on("error", reject);
   });
@@ -107,7 +170,11 @@ export async function provider() {
   const cwd = fileURLToPath(new URL("../../../api/testdata/oidcserver", import.meta.url));
   try {
     const env = { ...process.env, GOWORK: "off" }; // the provider's module is not in the workspace
-    await new Promise((resolve, reject) => execFile("go", ["build", "-o", binary, "."], { cwd, env }, (e, _, said) => (e ? reject(new Error(`${e.message}\n${said}`)) : resolve())));
+    await new Promise((resolve, reject) =>
+      execFile("go", ["build", "-o", binary, "."], { cwd, env }, (e, _, said) =>
+        e ? reject(new Error(`${e.message}\n${said}`)) : resolve(),
+      ),
+    );
   } catch (e) {
     rmSync(work, { recursive: true, force: true });
     throw e;
@@ -128,7 +195,8 @@ export async function provider() {
       if (!answer.ok) throw new Error(`PUT ${path}: ${answer.status}`);
     };
     return {
-      issuer, stop,
+      issuer,
+      stop,
       /** user sets the claims of the user who is logged in at the provider. Without claims no user is logged in. */
       user: (claims) => put("/user", claims ? JSON.stringify(claims) : ""),
       /** serve sets the console whose log-ins the provider accepts. */

@@ -5,37 +5,76 @@ import { ready, scene } from "./scene.mjs";
 export function executors(stage) {
   const call = (...of) => stage.call(...of);
 
-  scene(stage, "the executors page is one table with a filter, and its refresh is one request, however many groups there are", { as: "admin" }, async (page) => {
-    for (let n = 1; n <= 12; n++) await call("POST", "/groups", { name: `fleet-${n}` });
-    await call("POST", "/jobs", { name: "without-executors", group: "fleet-3", handler: "echo", schedule: { kind: "none" } });
-    await page.goto("/executors");
-    await ready(page);
-    const row = (name) => page.locator("tbody tr").filter({ has: page.getByRole("button", { name, exact: true }) });
-    await row("fleet-12").waitFor();
-    assert.equal(await page.locator("main table").count(), 1);
-    // Only the group that has jobs and no instance is red.
-    await row("fleet-3").getByText("no live instance").waitFor();
-    await row("fleet-4").getByText("not used").waitFor();
-    const red = await page.evaluate(() => {
-      const bad = document.createElement("i");
-      bad.className = "bad";
-      document.body.append(bad);
-      const color = getComputedStyle(bad).color;
-      bad.remove();
-      return [...document.querySelectorAll("main tbody tr")].filter((r) => [...r.querySelectorAll("*")].some((e) => getComputedStyle(e).color === color)).map((r) => r.querySelector("button").textContent.slice(1));
-    });
-    assert.ok(red.includes("fleet-3") && !red.includes("fleet-4") && !red.includes("demo"), `red: ${red}`);
-    // Between two reads of the groups there is no other request.
-    const asked = [];
-    page.on("request", (r) => r.url().includes("/api/v1/groups") && asked.push(new URL(r.url()).pathname));
-    for (let n = 0; n < 2; n++) await page.waitForResponse((r) => new URL(r.url()).pathname === "/api/v1/groups");
-    assert.deepEqual([...new Set(asked)], ["/api/v1/groups"]);
-    await page.getByLabel("Search groups").fill("fleet-3");
-    await row("fleet-4").waitFor({ state: "detached" });
-    await row("fleet-3").getByRole("button").click();
-    await page.getByRole("region", { name: "fleet-3" }).getByText("No live instance").waitFor();
-    assert.match(page.url(), /open=fleet-3/);
-    await page.reload();
-    await page.getByRole("region", { name: "fleet-3" }).waitFor();
-  });
+  scene(
+    stage,
+    "the executors page is one table with a filter, and its refresh is one request, however many groups there are",
+    { as: "admin" },
+    async (page) => {
+      for (let n = 1; n <= 12; n++) await call("POST", "/groups", { name: `fleet-${n}` });
+      await call("POST", "/jobs", {
+        name: "without-executors",
+        group: "fleet-3",
+        handler: "echo",
+        schedule: { kind: "none" },
+      });
+      await page.goto("/executors");
+      await ready(page);
+      const row = (name) => page.locator("tbody tr").filter({ has: page.getByRole("button", { name, exact: true }) });
+      await row("fleet-12").waitFor();
+      assert.equal(await page.locator("main table").count(), 1);
+      // Only the group that has jobs and no instance is red.
+      await row("fleet-3").getByText("no live instance").waitFor();
+      await row("fleet-4").getByText("not used").waitFor();
+      const red = await page.evaluate(() => {
+        const bad = document.createElement("i");
+        bad.className = "bad";
+        document.body.append(bad);
+        const color = getComputedStyle(bad).color;
+        bad.remove();
+        return [...document.querySelectorAll("main tbody tr")]
+          .filter((r) => [...r.querySelectorAll("*")].some((e) => getComputedStyle(e).color === color))
+          .map((r) => r.querySelector("button").textContent.slice(1));
+      });
+      assert.ok(red.includes("fleet-3") && !red.includes("fleet-4") && !red.includes("demo"), `red: ${red}`);
+      // Between two reads of the groups there is no other request.
+      const asked = [];
+      page.on("request", (r) => r.url().includes("/api/v1/groups") && asked.push(new URL(r.url()).pathname));
+      for (let n = 0; n < 2; n++) await page.waitForResponse((r) => new URL(r.url()).pathname === "/api/v1/groups");
+      assert.deepEqual([...new Set(asked)], ["/api/v1/groups"]);
+      await page.getByLabel("Search groups").fill("fleet-3");
+      await row("fleet-4").waitFor({ state: "detached" });
+      await row("fleet-3").getByRole("button").click();
+      await page.getByRole("region", { name: "fleet-3" }).getByText("No live instance").waitFor();
+      assert.match(page.url(), /open=fleet-3/);
+      await page.reload();
+      await page.getByRole("region", { name: "fleet-3" }).waitFor();
+    },
+  );
+
+  scene(
+    stage,
+    "the executors page shows the usage of a group's limits, and an admin changes a limit",
+    { as: "admin" },
+    async (page) => {
+      await call("POST", "/groups", { name: "limited" });
+      await call("POST", "/jobs", {
+        name: "each-second",
+        group: "limited",
+        handler: "echo",
+        enabled: false,
+        schedule: { kind: "fixed_rate", every: "1s" },
+      });
+      await page.goto("/executors");
+      await page.getByRole("button", { name: "limited" }).click();
+      const group = page.getByRole("region", { name: "limited" });
+      await group.getByText("1 / 50,000").waitFor();
+      await group.getByRole("button", { name: "Limits" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("textbox", { name: /^Jobs/ }).fill("1");
+      await dialog.getByRole("button", { name: "Save" }).click();
+      await group.getByText("1 / 1", { exact: true }).waitFor();
+      assert.equal((await call("GET", "/groups/limited")).limits.max_jobs, 1);
+      assert.equal((await call("GET", "/groups/limited")).limits.max_live_runs, 500_000);
+    },
+  );
 }

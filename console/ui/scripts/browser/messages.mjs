@@ -8,44 +8,67 @@ import { ready, scene } from "./scene.mjs";
 const english = /[a-z]{2,}/i;
 
 export function messages(stage) {
-  scene(stage, "in Chinese, runs that the engine ended show no English sentence", { as: "admin", locale: "zh-CN" }, async (page) => {
-    const { call } = stage;
-    const { runs, names } = await endRuns(stage);
-    const words = (text) => names.reduce((rest, n) => rest.replaceAll(n, ""), text.replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, ""));
-    const chinese = (where, text) => {
-      assert.match(text, /[\u4e00-\u9fff]/, `${where}: ${text}`);
-      assert.doesNotMatch(words(text), english, `${where}: ${text}`);
-    };
-    for (const [what, { id, says, count = 1 }] of Object.entries(runs)) {
-      await page.goto(`/runs/${id}`);
+  scene(
+    stage,
+    "in Chinese, runs that the engine ended show no English sentence",
+    { as: "admin", locale: "zh-CN" },
+    async (page) => {
+      const { call } = stage;
+      const { runs, names } = await endRuns(stage);
+      const words = (text) =>
+        names.reduce(
+          (rest, n) => rest.replaceAll(n, ""),
+          text.replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, ""),
+        );
+      const chinese = (where, text) => {
+        assert.match(text, /[\u4e00-\u9fff]/, `${where}: ${text}`);
+        assert.doesNotMatch(words(text), english, `${where}: ${text}`);
+      };
+      for (const [what, { id, says, count = 1 }] of Object.entries(runs)) {
+        await page.goto(`/runs/${id}`);
+        await ready(page);
+        const blocks = page.locator(".message-block");
+        await blocks.nth(count - 1).waitFor();
+        const shown = await blocks.allInnerTexts();
+        assert.equal(shown.length, count, `${what}: ${shown}`);
+        for (const text of shown) chinese(what, text);
+        assert.match(shown.join("\n"), says, what);
+        const run = await call("GET", `/runs/${id}`);
+        assert.match(run.message, english, `${what}: the API says ${run.message}`); // the API keeps the English sentence
+        await page.goto(`/runs?job_id=${run.job_id}`);
+        await ready(page);
+        for (const text of await page.locator("td.message").allInnerTexts())
+          if (text) chinese(`${what}, in the list`, text);
+      }
+      await page.goto("/");
       await ready(page);
-      const blocks = page.locator(".message-block");
-      await blocks.nth(count - 1).waitFor();
-      const shown = await blocks.allInnerTexts();
-      assert.equal(shown.length, count, `${what}: ${shown}`);
-      for (const text of shown) chinese(what, text);
-      assert.match(shown.join("\n"), says, what);
-      const run = await call("GET", `/runs/${id}`);
-      assert.match(run.message, english, `${what}: the API says ${run.message}`); // the API keeps the English sentence
-      await page.goto(`/runs?job_id=${run.job_id}`);
-      await ready(page);
-      for (const text of await page.locator("td.message").allInnerTexts()) if (text) chinese(`${what}, in the list`, text);
-    }
-    await page.goto("/");
-    await ready(page);
-    const failures = await page.getByRole("listitem").filter({ has: page.locator(`a[href="/runs/${runs.lost.id}"]`) }).locator(".message").allInnerTexts();
-    assert.equal(failures.length, 1);
-    chinese("the overview", failures[0]);
-  });
+      const failures = await page
+        .getByRole("listitem")
+        .filter({ has: page.locator(`a[href="/runs/${runs.lost.id}"]`) })
+        .locator(".message")
+        .allInnerTexts();
+      assert.equal(failures.length, 1);
+      chinese("the overview", failures[0]);
+    },
+  );
 }
 
 /** endRuns makes runs that the engine ends. It returns their ids, and what their pages say, with the names in these texts. */
 async function endRuns(stage) {
   const { call } = stage;
   const none = { kind: "none" };
-  const job = (name, rest) => call("POST", "/jobs", { name: `ended-${name}`, group: "demo", schedule: none, handler: "sleep", param: "600s", ...rest });
+  const job = (name, rest) =>
+    call("POST", "/jobs", {
+      name: `ended-${name}`,
+      group: "demo",
+      schedule: none,
+      handler: "sleep",
+      param: "600s",
+      ...rest,
+    });
   const trigger = async (j) => (await call("POST", `/jobs/${j.id}/trigger`, {})).run_ids[0];
-  const becomes = (id, state) => until(`${id} to be ${state}`, async () => (await call("GET", `/runs/${id}`)).state === state, 300);
+  const becomes = (id, state) =>
+    until(`${id} to be ${state}`, async () => (await call("GET", `/runs/${id}`)).state === state, 300);
   const started = async (j) => {
     const id = await trigger(j);
     await becomes(id, "running");
@@ -54,7 +77,11 @@ async function endRuns(stage) {
 
   const { token } = await call("POST", "/groups", { name: "mortal" });
   await call("POST", "/groups", { name: "empty" });
-  const child = spawn(stage.binary, ["executor", "--group", "mortal", "--instance", "mortal-1", "--nats-url", stage.nats], { env: { ...process.env, BELFRY_TOKEN: token }, stdio: ["ignore", "ignore", "pipe"] });
+  const child = spawn(
+    stage.binary,
+    ["executor", "--group", "mortal", "--instance", "mortal-1", "--nats-url", stage.nats],
+    { env: { ...process.env, BELFRY_TOKEN: token }, stdio: ["ignore", "ignore", "pipe"] },
+  );
   let said = "";
   child.stderr.on("data", (d) => (said += d));
   let lost, retried;
@@ -64,7 +91,9 @@ async function endRuns(stage) {
       return (await call("GET", "/groups/mortal")).instances > 0;
     });
     lost = await started(await job("lost", { group: "mortal" }));
-    retried = await started(await job("retried", { group: "mortal", retries: 1, retry_backoff: { initial: "1s" }, start_deadline: "1s" }));
+    retried = await started(
+      await job("retried", { group: "mortal", retries: 1, retry_backoff: { initial: "1s" }, start_deadline: "1s" }),
+    );
   } finally {
     child.kill("SIGKILL");
   }
@@ -89,8 +118,11 @@ async function endRuns(stage) {
   await becomes(retried, "failed");
   return {
     runs: {
-      discarded: { id: discarded, says: /尚未结束/ }, killed: { id: killed, says: /由 admin 终止/ }, covered: { id: covered, says: /覆盖/ },
-      unserved: { id: unserved, says: /没有提供处理器 sleep 的实例/ }, lost: { id: lost, says: /实例 mortal-1 已失联/ },
+      discarded: { id: discarded, says: /尚未结束/ },
+      killed: { id: killed, says: /由 admin 终止/ },
+      covered: { id: covered, says: /覆盖/ },
+      unserved: { id: unserved, says: /没有提供处理器 sleep 的实例/ },
+      lost: { id: lost, says: /实例 mortal-1 已失联/ },
       retried: { id: retried, says: /没有提供处理器 sleep 的实例[^]*实例 mortal-1 已失联/, count: 2 },
     },
     // The handler sleep returns the cause of its end, an error of the SDK.

@@ -15,20 +15,37 @@ let shots;
 export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...options }, play) {
   test(name, { timeout: 600_000 }, async () => {
     const { base, browser } = stage;
-    const context = await browser.newContext({ baseURL: base, locale, viewport: { width: 1280, height: 900 }, colorScheme: "light", reducedMotion: "reduce", timezoneId: "Europe/Berlin", ...options });
+    const context = await browser.newContext({
+      baseURL: base,
+      locale,
+      viewport: { width: 1280, height: 900 },
+      colorScheme: "light",
+      reducedMotion: "reduce",
+      timezoneId: "Europe/Berlin",
+      ...options,
+    });
     if (as) await context.addCookies(stage[as].cookies);
     const complaints = [];
     await context.exposeBinding("cspViolation", (_, what) => complaints.push(`content security policy: ${what}`));
     await context.addInitScript(() => {
-      addEventListener("securitypolicyviolation", (e) => globalThis.cspViolation(`${e.violatedDirective} ${e.blockedURI} ${e.sample}`));
+      addEventListener("securitypolicyviolation", (e) =>
+        globalThis.cspViolation(`${e.violatedDirective} ${e.blockedURI} ${e.sample}`),
+      );
     });
     const expected = new RegExp(`status of (${[401, ...refusals].join("|")})`);
-    context.on("console", (m) => ["error", "warning"].includes(m.type()) && !expected.test(m.text()) && complaints.push(`console: ${m.text()}`));
+    context.on(
+      "console",
+      (m) =>
+        ["error", "warning"].includes(m.type()) && !expected.test(m.text()) && complaints.push(`console: ${m.text()}`),
+    );
     context.on("weberror", (e) => complaints.push(`script: ${e.error().stack}`));
     context.on("response", (r) => r.status() >= 500 && complaints.push(`${r.status()} ${r.url()}`));
     const page = await context.newPage();
     page.setDefaultTimeout(120_000); // asserts nothing, because a busy machine may be slow
-    page.on("dialog", (d) => { complaints.push(`dialog: ${d.message()}`); void d.dismiss(); });
+    page.on("dialog", (d) => {
+      complaints.push(`dialog: ${d.message()}`);
+      void d.dismiss();
+    });
     try {
       await play(page, context);
       if (complaints.length > 0) throw new Error(`the browser reports errors:\n${complaints.join("\n")}`);
@@ -70,8 +87,20 @@ export const axeSource = () => readFileSync(createRequire(import.meta.url).resol
 /** axeFaults returns the serious faults that axe-core finds. The page must already contain axe-core. */
 export async function axeFaults(page, where, only) {
   const violations = await page.evaluate(async (only) => {
-    const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"], preload: false, ...(only ? { runOnly: { type: "rule", values: only } } : { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }) });
-    return violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => ({ id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => `${n.target.join(" ")} ${n.any[0]?.message ?? n.failureSummary}`) }));
+    const { violations } = await globalThis.axe.run(document, {
+      resultTypes: ["violations"],
+      preload: false,
+      ...(only
+        ? { runOnly: { type: "rule", values: only } }
+        : { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }),
+    });
+    return violations
+      .filter((v) => ["serious", "critical"].includes(v.impact))
+      .map((v) => ({
+        id: v.id,
+        help: v.help,
+        nodes: v.nodes.slice(0, 3).map((n) => `${n.target.join(" ")} ${n.any[0]?.message ?? n.failureSummary}`),
+      }));
   }, only);
   return violations.map((v) => `${where}: ${v.id}: ${v.help}\n    ${v.nodes.join("\n    ")}`);
 }

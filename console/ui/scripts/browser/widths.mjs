@@ -6,64 +6,97 @@ import { axeFaults, axeSource, heading, ready, scene } from "./scene.mjs";
 const windows = [360, 768, 1024, 1440];
 
 export function widths(stage) {
-  scene(stage, "on a phone, the menu opens, stays open, and closes after a page is chosen", { as: "admin", viewport: { width: 360, height: 740 } }, async (page) => {
-    await page.goto("/");
-    await heading(page, "Overview");
-    const burger = page.getByRole("button", { name: "Menu" });
-    const jobs = page.getByRole("navigation", { name: "Menu" }).getByRole("link", { name: "Jobs", exact: true });
-    assert.equal(await inView(jobs), false, "the menu is open from the start");
-    await burger.click();
-    await page.locator('.header button[aria-expanded="true"]').waitFor();
-    await page.locator(".page-head").getByText("Live", { exact: true }).waitFor(); // the page has rendered again
-    assert.ok(await inView(jobs), "the menu has closed by itself");
-    await jobs.click();
-    await heading(page, "Jobs");
-    await page.locator('.header button[aria-expanded="false"]').waitFor();
-    assert.equal(await inView(jobs), false, "the menu covers the chosen page");
-  });
+  scene(
+    stage,
+    "on a phone, the menu opens, stays open, and closes after a page is chosen",
+    { as: "admin", viewport: { width: 360, height: 740 } },
+    async (page) => {
+      await page.goto("/");
+      await heading(page, "Overview");
+      const burger = page.getByRole("button", { name: "Menu" });
+      const jobs = page.getByRole("navigation", { name: "Menu" }).getByRole("link", { name: "Jobs", exact: true });
+      assert.equal(await inView(jobs), false, "the menu is open from the start");
+      await burger.click();
+      await page.locator('.header button[aria-expanded="true"]').waitFor();
+      await page.locator(".page-head").getByText("Live", { exact: true }).waitFor(); // the page has rendered again
+      assert.ok(await inView(jobs), "the menu has closed by itself");
+      await jobs.click();
+      await heading(page, "Jobs");
+      await page.locator('.header button[aria-expanded="false"]').waitFor();
+      assert.equal(await inView(jobs), false, "the menu covers the chosen page");
+    },
+  );
 
-  scene(stage, "no page is wider than its window, and no row of jobs, runs or executors is higher than three lines, with real history at four widths in both languages", { as: "admin" }, async (page) => {
-    const { job, script, run } = await (stage.history ??= history(stage.call));
-    await page.goto("/");
-    await heading(page, "Overview");
-    const menu = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
-    const faults = [];
-    for (const path of [...menu, `/jobs?q=reconciliation`, `/jobs/${job.id}`, `/jobs/${script.id}`, `/jobs/${script.id}/edit`, `/runs?job_id=${job.id}`, `/runs/${run.id}`, "/jobs/new", "/calendars/+new", "/account", "/executors?open=demo"]) {
-      await page.setViewportSize({ width: 1440, height: 900 });
-      await page.goto(path);
-      await ready(page);
-      for (const language of ["en", "zh"]) {
+  scene(
+    stage,
+    "no page is wider than its window, and no row of jobs, runs or executors is higher than three lines, with real history at four widths in both languages",
+    { as: "admin" },
+    async (page) => {
+      const { job, script, run } = await (stage.history ??= history(stage.call));
+      await page.goto("/");
+      await heading(page, "Overview");
+      const menu = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
+      const faults = [];
+      for (const path of [
+        ...menu,
+        `/jobs?q=reconciliation`,
+        `/jobs/${job.id}`,
+        `/jobs/${script.id}`,
+        `/jobs/${script.id}/edit`,
+        `/runs?job_id=${job.id}`,
+        `/runs/${run.id}`,
+        "/jobs/new",
+        "/calendars/+new",
+        "/account",
+        "/executors?open=demo",
+      ]) {
         await page.setViewportSize({ width: 1440, height: 900 });
-        const lang = language === "en" ? "en" : "zh-Hans";
-        if (await page.locator("html").getAttribute("lang") !== lang) await page.getByRole("button", { name: language === "en" ? "English" : "简体中文" }).click();
-        await page.locator(`html[lang="${lang}"]`).waitFor();
-        for (const width of windows) {
-          await page.setViewportSize({ width, height: 900 });
-          for (const fault of await page.evaluate(misfits, /^\/(jobs|runs|executors|$)/.test(path))) faults.push(`${path}, ${width} px, ${language}: ${fault}`);
+        await page.goto(path);
+        await ready(page);
+        for (const language of ["en", "zh"]) {
+          await page.setViewportSize({ width: 1440, height: 900 });
+          const lang = language === "en" ? "en" : "zh-Hans";
+          if ((await page.locator("html").getAttribute("lang")) !== lang)
+            await page.getByRole("button", { name: language === "en" ? "English" : "简体中文" }).click();
+          await page.locator(`html[lang="${lang}"]`).waitFor();
+          for (const width of windows) {
+            await page.setViewportSize({ width, height: 900 });
+            for (const fault of await page.evaluate(misfits, /^\/(jobs|runs|executors|$)/.test(path)))
+              faults.push(`${path}, ${width} px, ${language}: ${fault}`);
+          }
         }
       }
-    }
-    assert.equal(faults.length, 0, faults.join("\n"));
-  });
+      assert.equal(faults.length, 0, faults.join("\n"));
+    },
+  );
 
-  scene(stage, "the week, the graph and the editor have no serious accessibility faults, with real history, in light and dark", { as: "admin" }, async (page, context) => {
-    const { job, coded } = await (stage.history ??= history(stage.call));
-    const cdp = await context.newCDPSession(page);
-    const faults = [];
-    for (const [path, part] of [["/week", ".slot"], [`/jobs/${job.id}`, ".job-graph"], [`/jobs/${coded.id}/edit`, ".cm-line span"]]) {
-      await page.goto(path);
-      await ready(page);
-      await page.locator(part).first().waitFor();
-      await cdp.send("Runtime.evaluate", { expression: axeSource() });
-      for (const colorScheme of ["light", "dark"]) {
-        await page.emulateMedia({ colorScheme });
-        await page.locator(`html[data-mantine-color-scheme="${colorScheme}"]`).waitFor();
-        faults.push(...(await axeFaults(page, `${path} ${colorScheme}`)));
+  scene(
+    stage,
+    "the week, the graph and the editor have no serious accessibility faults, with real history, in light and dark",
+    { as: "admin" },
+    async (page, context) => {
+      const { job, coded } = await (stage.history ??= history(stage.call));
+      const cdp = await context.newCDPSession(page);
+      const faults = [];
+      for (const [path, part] of [
+        ["/week", ".slot"],
+        [`/jobs/${job.id}`, ".job-graph"],
+        [`/jobs/${coded.id}/edit`, ".cm-line span"],
+      ]) {
+        await page.goto(path);
+        await ready(page);
+        await page.locator(part).first().waitFor();
+        await cdp.send("Runtime.evaluate", { expression: axeSource() });
+        for (const colorScheme of ["light", "dark"]) {
+          await page.emulateMedia({ colorScheme });
+          await page.locator(`html[data-mantine-color-scheme="${colorScheme}"]`).waitFor();
+          faults.push(...(await axeFaults(page, `${path} ${colorScheme}`)));
+        }
+        await page.emulateMedia({ colorScheme: "light" });
       }
-      await page.emulateMedia({ colorScheme: "light" });
-    }
-    assert.equal(faults.length, 0, faults.join("\n"));
-  });
+      assert.equal(faults.length, 0, faults.join("\n"));
+    },
+  );
 
   scene(stage, "in Chinese, a term is the same everywhere", { as: "admin", locale: "zh-CN" }, async (page) => {
     const { job, run } = await (stage.history ??= history(stage.call));
@@ -82,26 +115,40 @@ export function widths(stage) {
 }
 
 /** inView reports whether an element is in the window. */
-const inView = (locator) => locator.evaluate((el) => {
-  const { left, right } = el.getBoundingClientRect();
-  return getComputedStyle(el).visibility !== "hidden" && left < innerWidth && right > 0;
-});
+const inView = (locator) =>
+  locator.evaluate((el) => {
+    const { left, right } = el.getBoundingClientRect();
+    return getComputedStyle(el).visibility !== "hidden" && left < innerWidth && right > 0;
+  });
 
 /** misfits runs in the page. It returns by how much the page is wider than its window, and with rows also those that are higher than three lines. */
 function misfits(rows) {
   const faults = [];
   const over = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (over > 0) {
-    const outside = [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 && !e.closest(".table-box, .durations-bars, .cm-scroller"));
-    faults.push(`${over} px wider than the window: ${outside.slice(0, 4).map((e) => `${e.tagName}.${e.className} ${e.textContent.slice(0, 30)}`).join(" | ")}`);
+    const outside = [...document.querySelectorAll("main *")].filter(
+      (e) =>
+        e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 &&
+        !e.closest(".table-box, .durations-bars, .cm-scroller"),
+    );
+    faults.push(
+      `${over} px wider than the window: ${outside
+        .slice(0, 4)
+        .map((e) => `${e.tagName}.${e.className} ${e.textContent.slice(0, 30)}`)
+        .join(" | ")}`,
+    );
   }
   for (const row of rows ? document.querySelectorAll("main table.list tbody tr:not(.detail)") : []) {
     const style = getComputedStyle(row.cells[0]);
-    const lines = (row.getBoundingClientRect().height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) / parseFloat(style.lineHeight);
-    if (lines > 3.3) faults.push(`a row has ${lines.toFixed(1)} lines: ${row.innerText.slice(0, 60).replace(/\s+/g, " ")}`);
+    const lines =
+      (row.getBoundingClientRect().height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) /
+      parseFloat(style.lineHeight);
+    if (lines > 3.3)
+      faults.push(`a row has ${lines.toFixed(1)} lines: ${row.innerText.slice(0, 60).replace(/\s+/g, " ")}`);
   }
   for (const cell of document.querySelectorAll("main table.list tbody .grow")) {
-    if (cell.getBoundingClientRect().width < 90) faults.push(`the main column is ${Math.round(cell.getBoundingClientRect().width)} px wide`);
+    if (cell.getBoundingClientRect().width < 90)
+      faults.push(`the main column is ${Math.round(cell.getBoundingClientRect().width)} px wide`);
   }
   return [...new Set(faults)].slice(0, 4);
 }
@@ -109,22 +156,81 @@ function misfits(rows) {
 /** history creates jobs with long names, and runs of them: succeeded and failed ones with long messages, held ones, and missed fire times. */
 async function history(call) {
   const group = "settlement-and-reconciliation-emea-production";
-  await call("POST", "/groups", { name: group, description: "Settles the orders of all shops in Europe, the Middle East and Africa" });
-  await call("POST", `/groups/${group}/pause`, { reason: "the database of the ledger of record is moved to another data centre" });
-  await call("POST", "/jobs", { name: "settlement-files-of-all-correspondent-banks-are-fetched", group, handler: "settlement.files.fetch", tags: ["settlement", "banks"], schedule: { kind: "fixed_rate", every: "1s" } });
-  const name = "nightly-reconciliation-of-settlement-files-with-the-ledger-of-record-in-eu-central-and-us-east-for-all-correspondent-banks";
-  const followers = await Promise.all(["report-of-the-differences", "mail-to-the-controllers", "archive"].map((n) => call("POST", "/jobs", { name: `${n}-of-the-nightly-reconciliation`, group, handler: "reports.write", schedule: { kind: "none" } })));
-  const common = { group: "demo", block: "parallel", tags: ["reconciliation", "finance", "nightly", "critical"], description: "Compares each line of the files with the ledger. ".repeat(4) };
+  await call("POST", "/groups", {
+    name: group,
+    description: "Settles the orders of all shops in Europe, the Middle East and Africa",
+  });
+  await call("POST", `/groups/${group}/pause`, {
+    reason: "the database of the ledger of record is moved to another data centre",
+  });
+  await call("POST", "/jobs", {
+    name: "settlement-files-of-all-correspondent-banks-are-fetched",
+    group,
+    handler: "settlement.files.fetch",
+    tags: ["settlement", "banks"],
+    schedule: { kind: "fixed_rate", every: "1s" },
+  });
+  const name =
+    "nightly-reconciliation-of-settlement-files-with-the-ledger-of-record-in-eu-central-and-us-east-for-all-correspondent-banks";
+  const followers = await Promise.all(
+    ["report-of-the-differences", "mail-to-the-controllers", "archive"].map((n) =>
+      call("POST", "/jobs", {
+        name: `${n}-of-the-nightly-reconciliation`,
+        group,
+        handler: "reports.write",
+        schedule: { kind: "none" },
+      }),
+    ),
+  );
+  const common = {
+    group: "demo",
+    block: "parallel",
+    tags: ["reconciliation", "finance", "nightly", "critical"],
+    description: "Compares each line of the files with the ledger. ".repeat(4),
+  };
   const cron = { kind: "cron", expr: "* * * * *", time_zone: "America/Argentina/Buenos_Aires" };
-  const job = await call("POST", "/jobs", { ...common, name, schedule: cron, children: followers.map((f) => ({ job_id: f.id, on: "always" })), script: {
-    language: "sh", code: "sleep 0.$(($(date +%s) % 3))\necho \"https://ledger.example.com/v2/accounts/settlement/2026/differences?token=0123456789abcdef0123456789abcdef0123456789\" >&2\nexit $(($(date +%s) % 2))\n",
-  } });
-  const script = await call("POST", "/jobs", { ...common, name: `${name.slice(0, 60)}-by-hand`, schedule: { kind: "none" }, script: { language: "sh", code: `echo ${"x".repeat(400)}\n`, remark: "the first version, as the controllers asked for it" } });
-  const coded = await call("POST", "/jobs", { ...common, name: "with-code-in-all-colours", schedule: { kind: "none" }, script: { language: "python", code: "# a comment\nimport os\n\n@decorated\nclass Ledger:\n    def lines(self, most=10):\n        if most is not None and True:\n            return [f\"line\\t{n}\" for n in range(0x10)] + ['x' * 3.5]\n" } });
-  await call("POST", `/jobs/${job.id}/backfill`, { from: new Date(Date.now() - 55 * 60_000).toISOString(), to: new Date().toISOString(), max: 55 });
+  const job = await call("POST", "/jobs", {
+    ...common,
+    name,
+    schedule: cron,
+    children: followers.map((f) => ({ job_id: f.id, on: "always" })),
+    script: {
+      language: "sh",
+      code: 'sleep 0.$(($(date +%s) % 3))\necho "https://ledger.example.com/v2/accounts/settlement/2026/differences?token=0123456789abcdef0123456789abcdef0123456789" >&2\nexit $(($(date +%s) % 2))\n',
+    },
+  });
+  const script = await call("POST", "/jobs", {
+    ...common,
+    name: `${name.slice(0, 60)}-by-hand`,
+    schedule: { kind: "none" },
+    script: {
+      language: "sh",
+      code: `echo ${"x".repeat(400)}\n`,
+      remark: "the first version, as the controllers asked for it",
+    },
+  });
+  const coded = await call("POST", "/jobs", {
+    ...common,
+    name: "with-code-in-all-colours",
+    schedule: { kind: "none" },
+    script: {
+      language: "python",
+      code: "# a comment\nimport os\n\n@decorated\nclass Ledger:\n    def lines(self, most=10):\n        if most is not None and True:\n            return [f\"line\\t{n}\" for n in range(0x10)] + ['x' * 3.5]\n",
+    },
+  });
+  await call("POST", `/jobs/${job.id}/backfill`, {
+    from: new Date(Date.now() - 55 * 60_000).toISOString(),
+    to: new Date().toISOString(),
+    max: 55,
+  });
   await call("PATCH", `/jobs/${job.id}`, { description: "Compares each line of the files with the ledger of record." });
-  const { run_ids: [first] } = await call("POST", `/jobs/${script.id}/trigger`, { param: JSON.stringify({ account: "0123456789".repeat(30) }) });
-  await until("the ends of the runs", async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded,failed&limit=60`)).items.length >= 50);
+  const {
+    run_ids: [first],
+  } = await call("POST", `/jobs/${script.id}/trigger`, { param: JSON.stringify({ account: "0123456789".repeat(30) }) });
+  await until(
+    "the ends of the runs",
+    async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded,failed&limit=60`)).items.length >= 50,
+  );
   await call("POST", `/groups/${group}/resume`);
   return { job, script, coded, run: await call("GET", `/runs/${first}`) };
 }

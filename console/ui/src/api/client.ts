@@ -17,7 +17,10 @@ export type Problem = Schemas["Problem"];
 /** ApiError is a problem (RFC 9457) that the server answered. Status 0 means that no answer arrived. */
 export class ApiError extends Error {
   /** retryAfter is the header Retry-After in seconds. */
-  constructor(readonly problem: Problem, readonly retryAfter?: number) {
+  constructor(
+    readonly problem: Problem,
+    readonly retryAfter?: number,
+  ) {
     super(problem.detail || problem.title);
   }
   get status(): number {
@@ -30,18 +33,29 @@ export class ApiError extends Error {
   }
   /** elsewhere returns the faults of all fields except the shown ones, which a form cannot show at a field. */
   elsewhere(shown: string[]): string[] {
-    return (this.problem.errors ?? []).filter((e) => !shown.some((s) => isOf(e.location, s))).map((e) => `${e.location}: ${e.message}`);
+    return (this.problem.errors ?? [])
+      .filter((e) => !shown.some((s) => isOf(e.location, s)))
+      .map((e) => `${e.location}: ${e.message}`);
   }
 }
 
 const isOf = (location: string, field: string) => location === field || location.startsWith(`${field}[`);
 
 type Method = "get" | "post" | "put" | "patch" | "delete";
-type PathsWith<M extends Method> = { [P in keyof paths]: paths[P] extends Record<M, infer O> ? ([O] extends [undefined] ? never : P) : never }[keyof paths];
+type PathsWith<M extends Method> = {
+  [P in keyof paths]: paths[P] extends Record<M, infer O> ? ([O] extends [undefined] ? never : P) : never;
+}[keyof paths];
 type Operation<P extends keyof paths, M extends Method> = paths[P] extends Record<M, infer O> ? O : never;
 type Json<T> = T extends { content: { "application/json": infer B } } ? B : undefined;
-type Ok<R> = R extends { 200: infer A } ? Json<A> : R extends { 201: infer A } ? Json<A> : R extends { 202: infer A } ? Json<A> : undefined;
-export type Answer<P extends keyof paths, M extends Method> = Operation<P, M> extends { responses: infer R } ? Ok<R> : never;
+type Ok<R> = R extends { 200: infer A }
+  ? Json<A>
+  : R extends { 201: infer A }
+    ? Json<A>
+    : R extends { 202: infer A }
+      ? Json<A>
+      : undefined;
+export type Answer<P extends keyof paths, M extends Method> =
+  Operation<P, M> extends { responses: infer R } ? Ok<R> : never;
 type Options<P extends keyof paths, M extends Method> = {
   path?: Operation<P, M> extends { parameters: { path: infer V } } ? V : never;
   query?: Operation<P, M> extends { parameters: { query?: infer V } } ? V : never;
@@ -63,7 +77,11 @@ export function whenUnauthorized(f: () => void) {
   onUnauthorized = f;
 }
 
-export async function call<M extends Method, P extends PathsWith<M>>(method: M, path: P, o: Options<P, M> = {}): Promise<Answer<P, M>> {
+export async function call<M extends Method, P extends PathsWith<M>>(
+  method: M,
+  path: P,
+  o: Options<P, M> = {},
+): Promise<Answer<P, M>> {
   let url = String(path);
   for (const [name, value] of Object.entries((o.path ?? {}) as Record<string, unknown>)) {
     url = url.replace(`{${name}}`, encodeURIComponent(String(value)));
@@ -75,7 +93,13 @@ export async function call<M extends Method, P extends PathsWith<M>>(method: M, 
   if (o.version !== undefined) headers["If-Match"] = `"${o.version}"`;
   let answer: Response;
   try {
-    answer = await fetch(url, { method: method.toUpperCase(), headers, body: o.body === undefined ? o.yaml : JSON.stringify(o.body), signal: o.signal, credentials: "same-origin" });
+    answer = await fetch(url, {
+      method: method.toUpperCase(),
+      headers,
+      body: o.body === undefined ? o.yaml : JSON.stringify(o.body),
+      signal: o.signal,
+      credentials: "same-origin",
+    });
   } catch (e) {
     if (e instanceof DOMException && e.name === "AbortError") throw e;
     throw new ApiError({ title: "offline", status: 0 });

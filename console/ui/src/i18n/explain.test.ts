@@ -3,14 +3,49 @@ import { expect, test } from "vitest";
 import { explain, message, type Code, type Explanation } from "./explain";
 import { zhExplain } from "./explain.zh";
 
-const contract = JSON.parse(readFileSync(new URL("../../../api/testdata/openapi.json", import.meta.url), "utf8")) as { components: { schemas: { Explanation: { properties: { code: { enum: Code[] } } } } } };
+const contract = JSON.parse(readFileSync(new URL("../../../api/testdata/openapi.json", import.meta.url), "utf8")) as {
+  components: { schemas: { Explanation: { properties: { code: { enum: Code[] } } } } };
+};
 const codes = contract.components.schemas.Explanation.properties.code.enum;
 
 const values = {
-  language: "python", more: 2, slots: [{ instance: "a", taken: 1, capacity: 4 }], passed: [{ instance: "b", answered: true, runs: 3 }, { instance: "c", answered: false }],
-  instance: "a", reason: "full", route: "any", instances: 3, taken: 1, capacity: 4, turn: 5, number: 2, key: "k", runs: 7, shard: 0, total: 3, full: 1, avoided: "z",
-  misfire: "fire_all", latest: 100, tolerance_ms: 5000, late_ms: 3_723_000, version: 2, pauses: [{ group: "web", from: "2026-01-01", to: "", by: "ann", reason: "" }],
-  run: "019a", limit: 1000, by: "ann", group: "web", handler: "echo", deadline_ms: 1500, bytes: 900, step_ms: 30_000, from: "2026-01-01", to: "2026-01-02",
+  language: "python",
+  more: 2,
+  slots: [{ instance: "a", taken: 1, capacity: 4 }],
+  passed: [
+    { instance: "b", answered: true, runs: 3 },
+    { instance: "c", answered: false },
+  ],
+  instance: "a",
+  reason: "full",
+  route: "any",
+  instances: 3,
+  taken: 1,
+  capacity: 4,
+  turn: 5,
+  number: 2,
+  key: "k",
+  runs: 7,
+  shard: 0,
+  total: 3,
+  full: 1,
+  avoided: "z",
+  misfire: "fire_all",
+  latest: 100,
+  tolerance_ms: 5000,
+  late_ms: 3_723_000,
+  version: 2,
+  pauses: [{ group: "web", from: "2026-01-01", to: "", by: "ann", reason: "" }],
+  run: "019a",
+  limit: 1000,
+  by: "ann",
+  group: "web",
+  handler: "echo",
+  deadline_ms: 1500,
+  bytes: 900,
+  step_ms: 30_000,
+  from: "2026-01-01",
+  to: "2026-01-02",
 };
 
 test("every code of the contract has an English and a Chinese text", () => {
@@ -27,8 +62,12 @@ test("every code of the contract has an English and a Chinese text", () => {
 
 test("explanations show their values", () => {
   expect(explain("zh", { code: "no_room", args: values, text: "" })).toBe("没有空闲槽位：a 已占用 1/4，另有 2 个实例");
-  expect(explain("zh", { code: "first", args: { instances: 2, full: 1, avoided: "z" }, text: "" })).toBe("按名称排序，2 个实例中的第一个；3 个实例中有 1 个没有空闲槽位；避开了之前执行过它的 z");
-  expect(explain("zh", { code: "no_scheduler", args: values, text: "" })).toBe("调度器未能在到期后 5 秒内处理（最多迟了 1 小时 2 分 3 秒）；执行器组 web 由 ann 暂停，自 2026-01-01 起；按策略补跑最近 100 次");
+  expect(explain("zh", { code: "first", args: { instances: 2, full: 1, avoided: "z" }, text: "" })).toBe(
+    "按名称排序，2 个实例中的第一个；3 个实例中有 1 个没有空闲槽位；避开了之前执行过它的 z",
+  );
+  expect(explain("zh", { code: "no_scheduler", args: values, text: "" })).toBe(
+    "调度器未能在到期后 5 秒内处理（最多迟了 1 小时 2 分 3 秒）；执行器组 web 由 ann 暂停，自 2026-01-01 起；按策略补跑最近 100 次",
+  );
 });
 
 test("what only its sentence explains, and what a newer server explains, shows the sentence", () => {
@@ -37,7 +76,9 @@ test("what only its sentence explains, and what a newer server explains, shows t
 });
 
 // The texts are those of package explain, which writes them in alerts.
-const messages = JSON.parse(readFileSync(new URL("../../../../internal/explain/testdata/messages.zh.json", import.meta.url), "utf8")) as (Explanation & { zh: string })[];
+const messages = JSON.parse(
+  readFileSync(new URL("../../../../internal/explain/testdata/messages.zh.json", import.meta.url), "utf8"),
+) as (Explanation & { zh: string })[];
 
 test("messages of the engine are translated", () => {
   for (const { zh, ...part } of messages) {
@@ -51,7 +92,13 @@ test("the handler's words stay as they are, alone and after the reason of a kill
   const own: Explanation = { code: "text", args: {}, text: "exit status 3\nas it said" };
   const died: Explanation = { code: "instance_died", args: { instance: "i1" }, text: "instance i1 died" };
   expect(message("zh", { message: "exit status 3" })).toBe("exit status 3");
-  expect(message("zh", { message: "killed by ann: exit status 3\nas it said", message_parts: [killed, own] })).toBe("由 ann 终止：exit status 3\nas it said");
-  expect(message("zh", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe("由 ann 终止：实例 i1 已失联");
-  expect(message("en", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe("killed by ann: instance i1 died");
+  expect(message("zh", { message: "killed by ann: exit status 3\nas it said", message_parts: [killed, own] })).toBe(
+    "由 ann 终止：exit status 3\nas it said",
+  );
+  expect(message("zh", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe(
+    "由 ann 终止：实例 i1 已失联",
+  );
+  expect(message("en", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe(
+    "killed by ann: instance i1 died",
+  );
 });

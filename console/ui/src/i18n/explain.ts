@@ -10,7 +10,8 @@ export type Values = Record<string, unknown>;
 
 /** explain returns the text of an explanation in a language. A code of a newer server shows its English text. */
 export function explain(language: "en" | "zh", e: Explanation): string {
-  const chinese = language === "zh" ? (zhExplain[e.code] as ((v: Values, text: string) => string) | undefined) : undefined;
+  const chinese =
+    language === "zh" ? (zhExplain[e.code] as ((v: Values, text: string) => string) | undefined) : undefined;
   return chinese ? chinese(e.args as Values, e.text) : e.text;
 }
 
@@ -25,7 +26,9 @@ export type Said = { message: string; message_parts?: Explanation[] };
 
 /** message returns a message in a language. The handler's own words are not translated. */
 export function message(language: "en" | "zh", said: Said): string {
-  return language === "zh" && said.message_parts?.length ? said.message_parts.map((p) => explain(language, p)).join("：") : said.message;
+  return language === "zh" && said.message_parts?.length
+    ? said.message_parts.map((p) => explain(language, p)).join("：")
+    : said.message;
 }
 
 /** useMessage returns message for the reader's language. */

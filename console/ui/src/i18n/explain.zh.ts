@@ -7,35 +7,65 @@ const items = (v: Values, key: string) => (Array.isArray(v[key]) ? (v[key] as Va
 
 const offers = (v: Values) => (v.language ? `能运行 ${name(v, "language")} 脚本` : "提供该处理器");
 const more = (v: Values) => (count(v, "more") > 0 ? `，另有 ${count(v, "more")} 个实例` : "");
-const slots = (v: Values) => items(v, "slots").map((s) => `${name(s, "instance")} 已占用 ${count(s, "taken")}/${count(s, "capacity")}`).join("，") + more(v);
+const slots = (v: Values) =>
+  items(v, "slots")
+    .map((s) => `${name(s, "instance")} 已占用 ${count(s, "taken")}/${count(s, "capacity")}`)
+    .join("，") + more(v);
 const passed = (v: Values, before: string) => {
-  const all = items(v, "passed").map((p) => (p.answered ? `${name(p, "instance")} 正在执行本任务的 ${count(p, "runs")} 次运行` : `${name(p, "instance")} 没有响应`));
+  const all = items(v, "passed").map((p) =>
+    p.answered
+      ? `${name(p, "instance")} 正在执行本任务的 ${count(p, "runs")} 次运行`
+      : `${name(p, "instance")} 没有响应`,
+  );
   return all.length ? before + all.join("，") + more(v) : "";
 };
 
 /** routed adds what every choice among instances may say besides. */
 const routed = (said: (v: Values) => string) => (v: Values) => {
-  const full = count(v, "full") > 0 ? `；${count(v, "full") + (v.instances === undefined ? 1 : count(v, "instances"))} 个实例中有 ${count(v, "full")} 个没有空闲槽位` : "";
+  const full =
+    count(v, "full") > 0
+      ? `；${count(v, "full") + (v.instances === undefined ? 1 : count(v, "instances"))} 个实例中有 ${count(v, "full")} 个没有空闲槽位`
+      : "";
   return said(v) + full + (v.avoided ? `；避开了之前执行过它的 ${name(v, "avoided")}` : "");
 };
 
 const routes: Record<string, string> = {
-  any: "任意", first: "第一个", last: "最后一个", round_robin: "轮询", random: "随机", consistent_hash: "一致性哈希", least_frequently_used: "最不经常使用",
-  least_recently_used: "最近最久未使用", failover: "故障转移", busyover: "忙碌转移", broadcast: "分片广播",
+  any: "任意",
+  first: "第一个",
+  last: "最后一个",
+  round_robin: "轮询",
+  random: "随机",
+  consistent_hash: "一致性哈希",
+  least_frequently_used: "最不经常使用",
+  least_recently_used: "最近最久未使用",
+  failover: "故障转移",
+  busyover: "忙碌转移",
+  broadcast: "分片广播",
 };
 const refusals: Record<string, string> = {
-  full: "没有空闲槽位", draining: "正在排空", no_handler: "没有该处理器", lease: "心跳已过期", stale: "派发依据的心跳已过期", unsupported: "不支持", other: "其他原因",
+  full: "没有空闲槽位",
+  draining: "正在排空",
+  no_handler: "没有该处理器",
+  lease: "心跳已过期",
+  stale: "派发依据的心跳已过期",
+  unsupported: "不支持",
+  other: "其他原因",
 };
 
 /** duration writes milliseconds as 1 小时 2 分 3 秒. */
 function duration(ms: number): string {
-  const hours = Math.floor(ms / 3_600_000), minutes = Math.floor((ms % 3_600_000) / 60_000), seconds = (ms % 60_000) / 1000;
-  return [hours && `${hours} 小时`, minutes && `${minutes} 分`, (seconds || (!hours && !minutes)) && `${seconds} 秒`].filter(Boolean).join(" ");
+  const hours = Math.floor(ms / 3_600_000),
+    minutes = Math.floor((ms % 3_600_000) / 60_000),
+    seconds = (ms % 60_000) / 1000;
+  return [hours && `${hours} 小时`, minutes && `${minutes} 分`, (seconds || (!hours && !minutes)) && `${seconds} 秒`]
+    .filter(Boolean)
+    .join(" ");
 }
-const pauses = (v: Values) => items(v, "pauses").map((p) => {
-  const when = p.to ? `，时间为 ${name(p, "from")} 至 ${name(p, "to")}` : `，自 ${name(p, "from")} 起`;
-  return `执行器组 ${name(p, "group")} 由 ${name(p, "by")} 暂停${when}${p.reason ? `（${name(p, "reason")}）` : ""}`;
-});
+const pauses = (v: Values) =>
+  items(v, "pauses").map((p) => {
+    const when = p.to ? `，时间为 ${name(p, "from")} 至 ${name(p, "to")}` : `，自 ${name(p, "from")} 起`;
+    return `执行器组 ${name(p, "group")} 由 ${name(p, "by")} 暂停${when}${p.reason ? `（${name(p, "reason")}）` : ""}`;
+  });
 const outcome = (v: Values) => {
   switch (v.misfire) {
     case "fire_once":
@@ -54,7 +84,8 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
   draining: (v) => `${offers(v)}的实例都正在排空`,
   unfit: (v) => `${offers(v)}的实例都报告自身有故障或正在排空`,
   no_room: (v) => (items(v, "slots").length ? `没有空闲槽位：${slots(v)}` : "没有空闲槽位"),
-  pinned_gone: (v) => `只能在实例 ${name(v, "instance")} 上运行，但它不在线，或者${v.language ? `不能运行 ${name(v, "language")} 脚本` : "不提供该处理器"}`,
+  pinned_gone: (v) =>
+    `只能在实例 ${name(v, "instance")} 上运行，但它不在线，或者${v.language ? `不能运行 ${name(v, "language")} 脚本` : "不提供该处理器"}`,
   nats_unavailable: () => "NATS 不可用",
   behind_others: () => "排在已在等待的运行之后",
   asking_instances: () => "正在询问各实例",
@@ -79,26 +110,54 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
 
   asked_by_name: routed(() => "按名称指定的实例"),
   only_instance: routed((v) => `${routes[name(v, "route")] ?? name(v, "route")}：唯一有空闲槽位的实例`),
-  least_loaded: routed((v) => `任意：${count(v, "instances")} 个实例中负载最低，已占用 ${count(v, "taken")}/${count(v, "capacity")} 个槽位`),
+  least_loaded: routed(
+    (v) =>
+      `任意：${count(v, "instances")} 个实例中负载最低，已占用 ${count(v, "taken")}/${count(v, "capacity")} 个槽位`,
+  ),
   first: routed((v) => `按名称排序，${count(v, "instances")} 个实例中的第一个`),
   last: routed((v) => `按名称排序，${count(v, "instances")} 个实例中的最后一个`),
-  round_robin: routed((v) => `轮询：第 ${count(v, "turn")} 次分配，选中 ${count(v, "instances")} 个实例中的第 ${count(v, "number")} 个`),
+  round_robin: routed(
+    (v) => `轮询：第 ${count(v, "turn")} 次分配，选中 ${count(v, "instances")} 个实例中的第 ${count(v, "number")} 个`,
+  ),
   random: routed((v) => `随机：从 ${count(v, "instances")} 个实例中选出`),
   consistent_hash: routed((v) => `一致性哈希：键“${name(v, "key")}”，共 ${count(v, "instances")} 个实例`),
-  least_frequently_used: routed((v) => `最不经常使用：今天执行过 ${count(v, "runs")} 次，在 ${count(v, "instances")} 个实例中最少`),
-  least_recently_used: routed((v) => `最近最久未使用：上次使用在第 ${count(v, "turn")} 次分配，在 ${count(v, "instances")} 个实例中最早`),
+  least_frequently_used: routed(
+    (v) => `最不经常使用：今天执行过 ${count(v, "runs")} 次，在 ${count(v, "instances")} 个实例中最少`,
+  ),
+  least_recently_used: routed(
+    (v) => `最近最久未使用：上次使用在第 ${count(v, "turn")} 次分配，在 ${count(v, "instances")} 个实例中最早`,
+  ),
   not_used_yet: routed((v) => `最近最久未使用：尚未使用过，共 ${count(v, "instances")} 个实例`),
-  failover: routed((v) => `故障转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个响应探测的${passed(v, "；")}`),
-  busyover: routed((v) => `忙碌转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个空闲的${passed(v, "；")}`),
+  failover: routed(
+    (v) =>
+      `故障转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个响应探测的${passed(v, "；")}`,
+  ),
+  busyover: routed(
+    (v) =>
+      `忙碌转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个空闲的${passed(v, "；")}`,
+  ),
   broadcast_shard: (v) => `分片广播：共 ${count(v, "total")} 个分片，编号 ${count(v, "shard")}`,
   not_expanded: () => "分片广播，尚未展开",
 
-  no_scheduler: (v) => [`调度器未能在到期后 ${duration(count(v, "tolerance_ms"))}内处理（最多迟了 ${duration(count(v, "late_ms"))}）`, ...pauses(v), outcome(v)].join("；"),
+  no_scheduler: (v) =>
+    [
+      `调度器未能在到期后 ${duration(count(v, "tolerance_ms"))}内处理（最多迟了 ${duration(count(v, "late_ms"))}）`,
+      ...pauses(v),
+      outcome(v),
+    ].join("；"),
   group_paused: (v) => [...pauses(v), outcome(v)].join("；"),
-  clock_stepped: (v) => [`数据库时钟${count(v, "step_ms") < 0 ? "向后" : "向前"}跳变了 ${duration(Math.abs(count(v, "step_ms")))}（跳变前最后读数 ${name(v, "from")}，跳变后首个读数 ${name(v, "to")}）`, ...pauses(v), outcome(v)].join("；"),
-  postgres_away: (v) => [`从 ${name(v, "from")} 到 ${name(v, "to")} 无法连接数据库`, ...pauses(v), outcome(v)].join("；"),
-  restored: (v) => `数据库已恢复到 ${name(v, "from")} 的状态，不知道从那时到 ${name(v, "to")} 执行过什么；它们可能已经执行过，不再补跑`,
-  unexplained: (v) => `原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 ${count(v, "version")} 有效`,
+  clock_stepped: (v) =>
+    [
+      `数据库时钟${count(v, "step_ms") < 0 ? "向后" : "向前"}跳变了 ${duration(Math.abs(count(v, "step_ms")))}（跳变前最后读数 ${name(v, "from")}，跳变后首个读数 ${name(v, "to")}）`,
+      ...pauses(v),
+      outcome(v),
+    ].join("；"),
+  postgres_away: (v) =>
+    [`从 ${name(v, "from")} 到 ${name(v, "to")} 无法连接数据库`, ...pauses(v), outcome(v)].join("；"),
+  restored: (v) =>
+    `数据库已恢复到 ${name(v, "from")} 的状态，不知道从那时到 ${name(v, "to")} 执行过什么；它们可能已经执行过，不再补跑`,
+  unexplained: (v) =>
+    `原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 ${count(v, "version")} 有效`,
 
   earlier_unfinished: (v) => `到期时，本任务的运行 ${name(v, "run")} 尚未结束`,
   too_many_held: (v) => `本任务被阻塞的运行已达 ${count(v, "limit")} 次`,
@@ -106,10 +165,13 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
   killed_by: (v) => `由 ${name(v, "by")} 终止`,
   job_deleted: () => "任务已被删除",
   never_started: () => "终止时尚未启动",
-  not_taken: (v) => `${duration(count(v, "deadline_ms"))}内，执行器组 ${name(v, "group")} 中没有提供处理器 ${name(v, "handler")} 的实例接收它`,
-  script_not_taken: (v) => `${duration(count(v, "deadline_ms"))}内，执行器组 ${name(v, "group")} 中没有能运行 ${name(v, "language")} 脚本的实例接收它`,
+  not_taken: (v) =>
+    `${duration(count(v, "deadline_ms"))}内，执行器组 ${name(v, "group")} 中没有提供处理器 ${name(v, "handler")} 的实例接收它`,
+  script_not_taken: (v) =>
+    `${duration(count(v, "deadline_ms"))}内，执行器组 ${name(v, "group")} 中没有能运行 ${name(v, "language")} 脚本的实例接收它`,
   shard_instance_gone: (v) => `该分片属于实例 ${name(v, "instance")}，但它已不在线`,
-  offer_too_large: (v) => `参数和父任务输出过大：派发消息为 ${count(v, "bytes")} 字节，上限为 ${count(v, "limit")} 字节`,
+  offer_too_large: (v) =>
+    `参数和父任务输出过大：派发消息为 ${count(v, "bytes")} 字节，上限为 ${count(v, "limit")} 字节`,
   instance_died: (v) => `实例 ${name(v, "instance")} 已失联`,
   start_barred: () => "所在实例在线，但不会启动它",
   attempt_unknown: () => "所在实例在线，但没有它的记录",

@@ -37,12 +37,18 @@ export function LanguageProvider({ children }: { children: ReactNode }) {
     document.documentElement.lang = language === "zh" ? "zh-Hans" : "en";
   }, [language]);
   const client = useQueryClient();
-  const setLanguage = useCallback((l: Language) => {
-    localStorage.setItem(storageKey, l);
-    set(spoken(l));
-    void client.invalidateQueries(); // answers have texts in the former language
-  }, [client]);
-  const value = useMemo(() => ({ t: ((key, values) => fill(dictionaries[language][key], values)) as Translate, language, setLanguage }), [language, setLanguage]);
+  const setLanguage = useCallback(
+    (l: Language) => {
+      localStorage.setItem(storageKey, l);
+      set(spoken(l));
+      void client.invalidateQueries(); // answers have texts in the former language
+    },
+    [client],
+  );
+  const value = useMemo(
+    () => ({ t: ((key, values) => fill(dictionaries[language][key], values)) as Translate, language, setLanguage }),
+    [language, setLanguage],
+  );
   return <Context.Provider value={value}>{children}</Context.Provider>;
 }
 

@@ -55,8 +55,7 @@ function restyle(before: Style, codes: string): Style {
     else if (c === 22) {
       delete style.bold;
       delete style.dim;
-    }
-    else if (c === 23) delete style.italic;
+    } else if (c === 23) delete style.italic;
     else if (c === 24) delete style.underline;
     else if (c >= 30 && c <= 37) style.color = names[c - 30];
     else if (c >= 90 && c <= 97) style.color = "bright-" + names[c - 90];

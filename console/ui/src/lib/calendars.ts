@@ -8,7 +8,12 @@ export const newCalendar = "+new";
 
 /** useCalendars reads all calendars, ordered by name. */
 export function useCalendars() {
-  return useQuery({ queryKey: ["calendars"], queryFn: ({ signal }) => allCalendars(signal), staleTime: 5000, refetchInterval: 60_000 });
+  return useQuery({
+    queryKey: ["calendars"],
+    queryFn: ({ signal }) => allCalendars(signal),
+    staleTime: 5000,
+    refetchInterval: 60_000,
+  });
 }
 
 async function allCalendars(signal?: AbortSignal): Promise<Calendar[]> {

@@ -25,11 +25,15 @@ export function differences(before: unknown, after: unknown, path = ""): Differe
   if (JSON.stringify(before) === JSON.stringify(after)) return [];
   if (isRecord(before) || isRecord(after)) {
     const [b, a] = [isRecord(before) ? before : {}, isRecord(after) ? after : {}];
-    return [...new Set([...Object.keys(b), ...Object.keys(a)])].filter((n) => path || !bookkeeping.has(n)).flatMap((n) => differences(b[n], a[n], path ? `${path}.${n}` : n));
+    return [...new Set([...Object.keys(b), ...Object.keys(a)])]
+      .filter((n) => path || !bookkeeping.has(n))
+      .flatMap((n) => differences(b[n], a[n], path ? `${path}.${n}` : n));
   }
   const [from, to] = [written(before), written(after)];
   if (from === to) return [];
-  return [{ field: path, from, to, ...(from.includes("\n") || to.includes("\n") ? { lines: lineDiff(from, to) } : {}) }];
+  return [
+    { field: path, from, to, ...(from.includes("\n") || to.includes("\n") ? { lines: lineDiff(from, to) } : {}) },
+  ];
 }
 
 function written(v: unknown): string {
@@ -46,7 +50,11 @@ export function lineDiff(from: string, to: string): Line[] {
   while (start < Math.min(a.length, b.length) && a[start] === b[start]) start++;
   while (end < Math.min(a.length, b.length) - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
   const same = (lines: string[]): Line[] => lines.map((text) => ({ kind: "same", text }));
-  return [...same(a.slice(0, start)), ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)), ...same(a.slice(a.length - end))];
+  return [
+    ...same(a.slice(0, start)),
+    ...middle(a.slice(start, a.length - end), b.slice(start, b.length - end)),
+    ...same(a.slice(a.length - end)),
+  ];
 }
 
 /** mostCells bounds the work of a comparison. Longer texts are shown as removed and added. */
@@ -59,13 +67,17 @@ function middle(a: string[], b: string[]): Line[] {
   const length = Array.from({ length: a.length + 1 }, () => new Uint32Array(b.length + 1));
   const at = (i: number, j: number) => length[i]?.[j] ?? 0;
   for (let i = a.length - 1; i >= 0; i--) {
-    for (let j = b.length - 1; j >= 0; j--) (length[i] as Uint32Array)[j] = a[i] === b[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
+    for (let j = b.length - 1; j >= 0; j--)
+      (length[i] as Uint32Array)[j] = a[i] === b[j] ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
   }
   const out: Line[] = [];
   let [i, j] = [0, 0];
   while (i < a.length && j < b.length) {
-    if (a[i] === b[j]) { out.push({ kind: "same", text: a[i] ?? "" }); i++; j++; }
-    else if (at(i + 1, j) >= at(i, j + 1)) out.push({ kind: "removed", text: a[i++] ?? "" });
+    if (a[i] === b[j]) {
+      out.push({ kind: "same", text: a[i] ?? "" });
+      i++;
+      j++;
+    } else if (at(i + 1, j) >= at(i, j + 1)) out.push({ kind: "removed", text: a[i++] ?? "" });
     else out.push({ kind: "added", text: b[j++] ?? "" });
   }
   return [...out, ...removed(a.slice(i)), ...added(b.slice(j))];

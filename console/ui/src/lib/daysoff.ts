@@ -35,7 +35,10 @@ export function month(year: number, n: number): (string | undefined)[][] {
     if (!date) break;
     if (day === 1) week = Array.from({ length: weekdays.indexOf(weekdayOf(date)) }, () => undefined);
     week.push(date);
-    if (week.length === 7) { weeks.push(week); week = []; }
+    if (week.length === 7) {
+      weeks.push(week);
+      week = [];
+    }
   }
   if (week.length > 0) weeks.push([...week, ...Array.from({ length: 7 - week.length }, () => undefined)]);
   return weeks;
@@ -108,7 +111,14 @@ function parseICS(text: string): Parsed {
     const at = i + 1;
     while (/^[ \t]/.test(lines[i + 1] ?? "")) line += (lines[++i] ?? "").slice(1); // a long line is continued on the next line
     const [, property = "", value = ""] = /^([A-Za-z-]+)(?:;[^:]*)?:(.*)$/.exec(line) ?? [];
-    if (/^BEGIN:VEVENT/i.test(line)) { event = new Map(); begun = at; name = ""; } else if (/^END:VEVENT/i.test(line)) { end(); event = undefined; } else if (event && property) {
+    if (/^BEGIN:VEVENT/i.test(line)) {
+      event = new Map();
+      begun = at;
+      name = "";
+    } else if (/^END:VEVENT/i.test(line)) {
+      end();
+      event = undefined;
+    } else if (event && property) {
       const key = property.toUpperCase();
       event.set(key, key === "EXDATE" ? `${event.get(key) ?? ""},${value}` : value);
       if (key === "SUMMARY") name = value;
@@ -120,7 +130,10 @@ function parseICS(text: string): Parsed {
 const yearly = /^(?:FREQ=YEARLY|INTERVAL=1|COUNT=\d+|UNTIL=\d{8}.*|WKST=\w\w|BYMONTH=\d+|BYMONTHDAY=\d+)$/i;
 
 function occurrences(event: Map<string, string>, thisYear: number): string[] | undefined {
-  const day = (text: string | undefined) => { const m = /^(\d{4})(\d\d)(\d\d)/.exec(text ?? ""); return m ? dateOf(Number(m[1]), Number(m[2]), Number(m[3])) : undefined; };
+  const day = (text: string | undefined) => {
+    const m = /^(\d{4})(\d\d)(\d\d)/.exec(text ?? "");
+    return m ? dateOf(Number(m[1]), Number(m[2]), Number(m[3])) : undefined;
+  };
   const start = day(event.get("DTSTART"));
   if (!start) return undefined;
   // The end of an event without a time of day is the day after its last day. An event with a time of day ends on the day of its end.
@@ -135,7 +148,13 @@ function occurrences(event: Map<string, string>, thisYear: number): string[] | u
   const parts = rule.split(";");
   const [year = 0, n = 0, d = 0] = start.split("-").map(Number);
   const part = (key: string) => parts.find((p) => p.toUpperCase().startsWith(`${key}=`))?.slice(key.length + 1);
-  if (!/FREQ=YEARLY/i.test(rule) || !parts.every((p) => yearly.test(p)) || Number(part("BYMONTH") ?? n) !== n || Number(part("BYMONTHDAY") ?? d) !== d) return undefined;
+  if (
+    !/FREQ=YEARLY/i.test(rule) ||
+    !parts.every((p) => yearly.test(p)) ||
+    Number(part("BYMONTH") ?? n) !== n ||
+    Number(part("BYMONTHDAY") ?? d) !== d
+  )
+    return undefined;
   const stop = day(part("UNTIL"));
   const count = Number(part("COUNT") ?? Infinity);
   const out: string[] = [];

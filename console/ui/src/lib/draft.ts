@@ -4,10 +4,24 @@ import { goDuration } from "./time";
 
 export function emptyDraft(zone: string): JobInput {
   return {
-    group: "", name: "", description: "", tags: [], enabled: true,
+    group: "",
+    name: "",
+    description: "",
+    tags: [],
+    enabled: true,
     schedule: { kind: "cron", expr: "0 2 * * *", dialect: "standard", time_zone: zone },
-    handler: "", param: "", misfire: "skip", route: "any", block: "serial", block_scope: "cluster",
-    timeout: "0s", start_deadline: "10m", retries: 0, retry_backoff: { initial: "1s", factor: 2, max: "5m" }, children: [], alert: { channels: [], on: [] },
+    handler: "",
+    param: "",
+    misfire: "skip",
+    route: "any",
+    block: "serial",
+    block_scope: "cluster",
+    timeout: "0s",
+    start_deadline: "10m",
+    retries: 0,
+    retry_backoff: { initial: "1s", factor: 2, max: "5m" },
+    children: [],
+    alert: { channels: [], on: [] },
   };
 }
 
@@ -17,7 +31,8 @@ export function draftOf(job: Job, clone: boolean): JobInput {
   void [id, created_at, updated_at, last_fire_time, next_fire_time, note];
   return {
     ...rest,
-    timeout: goDuration(rest.timeout), start_deadline: goDuration(rest.start_deadline),
+    timeout: goDuration(rest.timeout),
+    start_deadline: goDuration(rest.start_deadline),
     ...(rest.script ? { script: { language: rest.script.language, code: rest.script.code } } : {}),
     ...(clone ? { name: `${job.name}-copy` } : { version }),
   };
@@ -26,8 +41,11 @@ export function draftOf(job: Job, clone: boolean): JobInput {
 /** tidySchedule drops empty fields, and fields that the kind of schedule does not use. */
 export function tidySchedule(s: Schedule): Schedule {
   const keep: Record<Schedule["kind"], (keyof Schedule)[]> = {
-    none: [], cron: ["expr", "dialect", "time_zone", "start_at", "end_at", "jitter", "calendar"],
-    fixed_rate: ["every", "start_at", "end_at", "jitter", "time_zone", "calendar"], fixed_delay: ["delay", "start_at", "end_at", "time_zone"], once: ["at", "time_zone"],
+    none: [],
+    cron: ["expr", "dialect", "time_zone", "start_at", "end_at", "jitter", "calendar"],
+    fixed_rate: ["every", "start_at", "end_at", "jitter", "time_zone", "calendar"],
+    fixed_delay: ["delay", "start_at", "end_at", "time_zone"],
+    once: ["at", "time_zone"],
   };
   const out: Schedule = { kind: s.kind };
   for (const k of keep[s.kind]) if (s[k] !== undefined && s[k] !== "") Object.assign(out, { [k]: s[k] });

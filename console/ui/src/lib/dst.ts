@@ -68,20 +68,32 @@ export interface ClockChange {
 }
 
 /** clockChanges returns the effects of the next clock changes on a cron schedule. next returns the first fire time after an instant. */
-export async function clockChanges(s: Schedule, zone: string, now: number, next: (after: number) => Promise<number | undefined>): Promise<ClockChange[]> {
+export async function clockChanges(
+  s: Schedule,
+  zone: string,
+  now: number,
+  next: (after: number) => Promise<number | undefined>,
+): Promise<ClockChange[]> {
   const times = fixedTimes(s.expr ?? "", s.dialect ?? "standard");
   const out: ClockChange[] = [];
   for (const change of transitions(zone, now, now + 366 * day)) {
     const kind = await effect(change, times, next);
     if (!kind) continue;
     const wall = (offset: number) => new Date(change.at + offset).toISOString();
-    const [from, to] = change.after > change.before ? [wall(change.before), wall(change.after)] : [wall(change.after), wall(change.before)];
+    const [from, to] =
+      change.after > change.before
+        ? [wall(change.before), wall(change.after)]
+        : [wall(change.after), wall(change.before)];
     out.push({ kind, day: from.slice(0, 10), from: from.slice(11, 16), to: to.slice(11, 16) });
   }
   return out;
 }
 
-async function effect({ at, before, after }: Transition, times: number[] | undefined, next: (after: number) => Promise<number | undefined>): Promise<ClockChange["kind"] | undefined> {
+async function effect(
+  { at, before, after }: Transition,
+  times: number[] | undefined,
+  next: (after: number) => Promise<number | undefined>,
+): Promise<ClockChange["kind"] | undefined> {
   const length = Math.abs(after - before);
   const from = (((at + Math.min(before, after)) % day) + day) % day;
   const within = times?.some((m) => m * minute >= from && m * minute < from + length);

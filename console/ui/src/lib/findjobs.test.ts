@@ -9,7 +9,9 @@ function answer(pages: number[][]): string[] {
   vi.stubGlobal("fetch", (url: string) => {
     const items = (pages[asked.length] ?? []).map((id) => ({ id }));
     asked.push(url);
-    return Promise.resolve(new Response(JSON.stringify({ items, next_cursor: asked.length < pages.length ? `c${asked.length}` : "" })));
+    return Promise.resolve(
+      new Response(JSON.stringify({ items, next_cursor: asked.length < pages.length ? `c${asked.length}` : "" })),
+    );
   });
   return asked;
 }
@@ -18,7 +20,12 @@ describe("finding jobs", () => {
   it("continues after short and empty pages", async () => {
     const asked = answer([[], [7], [], [9]]);
     expect((await findJobs({ q: "rare", limit: 8 })).map((j) => j.id)).toEqual([7, 9]);
-    expect(asked).toEqual(["/api/v1/jobs?q=rare&limit=8", "/api/v1/jobs?q=rare&limit=8&cursor=c1", "/api/v1/jobs?q=rare&limit=8&cursor=c2", "/api/v1/jobs?q=rare&limit=8&cursor=c3"]);
+    expect(asked).toEqual([
+      "/api/v1/jobs?q=rare&limit=8",
+      "/api/v1/jobs?q=rare&limit=8&cursor=c1",
+      "/api/v1/jobs?q=rare&limit=8&cursor=c2",
+      "/api/v1/jobs?q=rare&limit=8&cursor=c3",
+    ]);
   });
   it("stops at the limit", async () => {
     const asked = answer([[1, 2], [3, 4], [5]]);

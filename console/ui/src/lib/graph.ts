@@ -33,18 +33,26 @@ export function layOut(job: number, known: GraphJob[]): Graph {
   for (const j of known) if (j.id !== job && j.children.some((c) => c.id === job)) level.set(j.id, -1);
   let wave = [job];
   for (let depth = 1; wave.length > 0 && depth <= known.length; depth++) {
-    const next = new Set(wave.flatMap((id) => by.get(id)?.children.map((c) => c.id) ?? []).filter((id) => by.has(id) && (level.get(id) ?? depth) > 0 && id !== job));
+    const next = new Set(
+      wave
+        .flatMap((id) => by.get(id)?.children.map((c) => c.id) ?? [])
+        .filter((id) => by.has(id) && (level.get(id) ?? depth) > 0 && id !== job),
+    );
     for (const id of next) level.set(id, depth);
     wave = [...next];
   }
   const first = Math.min(0, ...level.values());
   const filled = new Map<number, number>();
-  const nodes = [...level].sort((a, b) => a[1] - b[1] || a[0] - b[0]).map(([id, l]) => {
-    const row = filled.get(l) ?? 0;
-    filled.set(l, row + 1);
-    const j = by.get(id);
-    return { id, name: j?.name, group: j?.group, enabled: j?.enabled ?? true, level: l - first, row };
-  });
-  const edges = known.filter((j) => level.has(j.id)).flatMap((j) => j.children.filter((c) => level.has(c.id)).map((c) => ({ from: j.id, to: c.id, on: c.on })));
+  const nodes = [...level]
+    .sort((a, b) => a[1] - b[1] || a[0] - b[0])
+    .map(([id, l]) => {
+      const row = filled.get(l) ?? 0;
+      filled.set(l, row + 1);
+      const j = by.get(id);
+      return { id, name: j?.name, group: j?.group, enabled: j?.enabled ?? true, level: l - first, row };
+    });
+  const edges = known
+    .filter((j) => level.has(j.id))
+    .flatMap((j) => j.children.filter((c) => level.has(c.id)).map((c) => ({ from: j.id, to: c.id, on: c.on })));
   return { nodes, edges, levels: 1 + Math.max(0, ...nodes.map((n) => n.level)), rows: Math.max(1, ...filled.values()) };
 }

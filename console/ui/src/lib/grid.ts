@@ -28,21 +28,42 @@ export interface Grid {
 type GridRun = { state: RunState; at: string };
 type GridMissed = { first: string; last: string; count: number };
 
-const weight: (Cell["mark"])[] = ["none", "pending", "skipped", "cancelled", "succeeded", "queued", "running", "retrying", "missed", "failed"];
+const weight: Cell["mark"][] = [
+  "none",
+  "pending",
+  "skipped",
+  "cancelled",
+  "succeeded",
+  "queued",
+  "running",
+  "retrying",
+  "missed",
+  "failed",
+];
 
 /**
  * grid puts runs and missed fire times into cells. The length of a cell depends on the usual time between runs: half a minute
  * for a job that runs every second, a day for a daily job. The last row contains now.
  */
 export function grid(runs: GridRun[], missed: GridMissed[], now: Date): Grid | undefined {
-  const instants = runs.map((r) => Date.parse(r.at)).filter((at) => at <= now.getTime()).sort((a, b) => a - b);
+  const instants = runs
+    .map((r) => Date.parse(r.at))
+    .filter((at) => at <= now.getTime())
+    .sort((a, b) => a - b);
   if (instants.length === 0 && missed.length === 0) return undefined;
-  const gaps = instants.slice(1).map((at, i) => at - (instants[i] ?? at)).sort((a, b) => a - b);
+  const gaps = instants
+    .slice(1)
+    .map((at, i) => at - (instants[i] ?? at))
+    .sort((a, b) => a - b);
   const usual = gaps[Math.floor(gaps.length / 2)] ?? 60 * minute;
   const shape = shapes.find((s) => s.cell >= usual) ?? shapes[3];
   const first = Math.min(instants[0] ?? Infinity, ...missed.map((m) => Date.parse(m.last)));
   const rows: Grid["rows"] = [];
-  for (let start = rowStart(shape.unit, now); rows.length < rowsShown; start = rowStart(shape.unit, new Date(start.getTime() - 1))) {
+  for (
+    let start = rowStart(shape.unit, now);
+    rows.length < rowsShown;
+    start = rowStart(shape.unit, new Date(start.getTime() - 1))
+  ) {
     rows.unshift({ at: start, cells: cellsOf(shape, start) });
     if (start.getTime() <= first) break;
   }
@@ -94,5 +115,12 @@ function cellsOf(shape: (typeof shapes)[number], start: Date): Cell[] {
     else d.setTime(start.getTime() + i * shape.cell);
     return d;
   };
-  return Array.from({ length: shape.columns }, (_, i) => ({ from: edge(i), to: edge(i + 1), runs: 0, failed: 0, missed: 0, mark: "none" as const }));
+  return Array.from({ length: shape.columns }, (_, i) => ({
+    from: edge(i),
+    to: edge(i + 1),
+    runs: 0,
+    failed: 0,
+    missed: 0,
+    mark: "none" as const,
+  }));
 }

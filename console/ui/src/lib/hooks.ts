@@ -13,7 +13,9 @@ export function useNow(every = 1000): Date {
 }
 
 /** useFilters keeps a list's filters in the URL, so that a shared link shows the same list. */
-export function useFilters<N extends string>(names: readonly N[]): [Record<N, string>, (change: Partial<Record<N, string>>) => void] {
+export function useFilters<N extends string>(
+  names: readonly N[],
+): [Record<N, string>, (change: Partial<Record<N, string>>) => void] {
   const query = useSearch();
   const [path, navigate] = useLocation();
   const filters = useMemo(() => {
@@ -29,7 +31,11 @@ export function useFilters<N extends string>(names: readonly N[]): [Record<N, st
 }
 
 /** useTyped keeps the text of a field. It follows a value from outside, and calls onChange after a pause in typing. */
-export function useTyped(value: string, onChange: (text: string) => void, pause = 250): [string, (text: string) => void] {
+export function useTyped(
+  value: string,
+  onChange: (text: string) => void,
+  pause = 250,
+): [string, (text: string) => void] {
   const [text, set] = useState(value);
   const sent = useRef(value);
   const latest = useRef(onChange);

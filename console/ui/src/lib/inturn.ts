@@ -1,5 +1,10 @@
 /** inTurn calls act for each item, at most atOnce at a time, until all are done or the signal aborts. */
-export async function inTurn<I>(items: readonly I[], atOnce: number, act: (item: I) => Promise<void>, signal?: AbortSignal): Promise<void> {
+export async function inTurn<I>(
+  items: readonly I[],
+  atOnce: number,
+  act: (item: I) => Promise<void>,
+  signal?: AbortSignal,
+): Promise<void> {
   const rest = items.values();
   const worker = async () => {
     for (const item of rest) {

@@ -20,7 +20,7 @@ export function keepDraft(user: string, form: string, kept: Omit<KeptDraft, "at"
 
 export function keptDraft(user: string, form: string): KeptDraft | undefined {
   try {
-    return JSON.parse(sessionStorage.getItem(place(user, form)) ?? "null") as KeptDraft | null ?? undefined;
+    return (JSON.parse(sessionStorage.getItem(place(user, form)) ?? "null") as KeptDraft | null) ?? undefined;
   } catch {
     return undefined;
   }

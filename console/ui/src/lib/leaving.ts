@@ -31,7 +31,11 @@ export function useLeaving(changed: boolean): { go?: () => void; stay: () => voi
   useEffect(() => {
     if (!changed) return;
     const here = location.pathname + location.search;
-    const ask = (next: () => void) => setGo(() => () => { guard = undefined; next(); });
+    const ask = (next: () => void) =>
+      setGo(() => () => {
+        guard = undefined;
+        next();
+      });
     // When popstate arrives, the address has already changed. It is set back, and the router does not see the event.
     back = (e: PopStateEvent) => {
       if (guard !== ask) return;
@@ -40,7 +44,9 @@ export function useLeaving(changed: boolean): { go?: () => void; stay: () => voi
       navigate(here);
       ask(() => navigate(there, { replace: true }));
     };
-    const unload = (e: BeforeUnloadEvent) => { if (guard === ask) e.preventDefault(); };
+    const unload = (e: BeforeUnloadEvent) => {
+      if (guard === ask) e.preventDefault();
+    };
     guard = ask;
     addEventListener("beforeunload", unload);
     return () => {

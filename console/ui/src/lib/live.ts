@@ -63,7 +63,11 @@ export function merge<R extends Pick<Run, "id">>(list: R[], changed: ReadonlyMap
  * useRunStream follows the changes of runs that match a query. It calls change at most a few times per second. It calls reload when
  * the whole list must be read again: after each connection, and if changes are missing.
  */
-export function useRunStream(query: string | undefined, change: (changed: Map<string, Run>, gone: Set<string>) => void, reload: () => void): StreamStatus {
+export function useRunStream(
+  query: string | undefined,
+  change: (changed: Map<string, Run>, gone: Set<string>) => void,
+  reload: () => void,
+): StreamStatus {
   const changed = useRef(new Map<string, Run>());
   const gone = useRef(new Set<string>());
   const onChange = useRef(change);

@@ -8,7 +8,10 @@ export interface LogFilter {
 
 /** fits reports whether a line matches the filter. The filter's text must be in lower case. */
 export function fits(line: LogLine, f: LogFilter): boolean {
-  return (f.levels.length === 0 || f.levels.includes(line.level)) && (f.text === "" || plain(line.text).toLowerCase().includes(f.text));
+  return (
+    (f.levels.length === 0 || f.levels.includes(line.level)) &&
+    (f.text === "" || plain(line.text).toLowerCase().includes(f.text))
+  );
 }
 
 const perAttempt = 1_000_000_000;

@@ -1,6 +1,6 @@
 // Durations in Go's notation, and readable instants.
 
-const unitMs: Record<string, number> = { ns: 1e-6, us: 1e-3, "µs": 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+const unitMs: Record<string, number> = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
 /** parseDuration returns the milliseconds of a Go duration ("1h30m", "90s", "1.5s"), or undefined. */
 export function parseDuration(text: string): number | undefined {
@@ -8,7 +8,8 @@ export function parseDuration(text: string): number | undefined {
   if (s === "0") return 0;
   if (!/^(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))*$/.test(s)) return undefined;
   let ms = 0;
-  for (const m of s.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)/g)) ms += Number(m[1]) * (unitMs[m[2] ?? ""] ?? 0);
+  for (const m of s.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)/g))
+    ms += Number(m[1]) * (unitMs[m[2] ?? ""] ?? 0);
   return ms;
 }
 
@@ -37,8 +38,15 @@ function format(zone: string | undefined, withZone: boolean): Intl.DateTimeForma
   let f = formats.get(key);
   if (!f) {
     f = new Intl.DateTimeFormat("en-CA", {
-      timeZone: zone, hourCycle: "h23", year: "numeric", month: "2-digit", day: "2-digit",
-      hour: "2-digit", minute: "2-digit", second: "2-digit", ...(withZone ? { timeZoneName: "shortOffset" as const } : {}),
+      timeZone: zone,
+      hourCycle: "h23",
+      year: "numeric",
+      month: "2-digit",
+      day: "2-digit",
+      hour: "2-digit",
+      minute: "2-digit",
+      second: "2-digit",
+      ...(withZone ? { timeZoneName: "shortOffset" as const } : {}),
     });
     formats.set(key, f);
   }
@@ -46,7 +54,11 @@ function format(zone: string | undefined, withZone: boolean): Intl.DateTimeForma
 }
 
 function parts(at: Date, zone: string | undefined, withZone = false): Record<string, string> {
-  return Object.fromEntries(format(zone, withZone).formatToParts(at).map((p) => [p.type, p.value]));
+  return Object.fromEntries(
+    format(zone, withZone)
+      .formatToParts(at)
+      .map((p) => [p.type, p.value]),
+  );
 }
 
 /** dateTime writes an instant as 2026-03-29 02:30:00, in a zone. The default is the viewer's zone. */
@@ -81,5 +93,9 @@ export const zones = (): string[] => ["UTC", ...Intl.supportedValuesOf("timeZone
 /** inWords writes a wait in a language: "12 seconds", "3 minutes". It rounds minutes up. */
 export function inWords(seconds: number, language: string): string {
   const minutes = seconds > 90;
-  return new Intl.NumberFormat(language, { style: "unit", unit: minutes ? "minute" : "second", unitDisplay: "long" }).format(Math.ceil(minutes ? seconds / 60 : seconds));
+  return new Intl.NumberFormat(language, {
+    style: "unit",
+    unit: minutes ? "minute" : "second",
+    unitDisplay: "long",
+  }).format(Math.ceil(minutes ? seconds / 60 : seconds));
 }

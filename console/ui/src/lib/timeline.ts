@@ -1,6 +1,11 @@
 import type { Schemas } from "../api/client";
 
-export type Step = { kind: "fire" | "due" | "dispatched" | "started" | "finished"; at: string; attempt?: number; attemptOf?: Schemas["Attempt"] };
+export type Step = {
+  kind: "fire" | "due" | "dispatched" | "started" | "finished";
+  at: string;
+  attempt?: number;
+  attemptOf?: Schemas["Attempt"];
+};
 /** Gap is the kind of time between two steps. */
 export type Gap = "jitter" | "waited" | "offered" | "ran" | "backoff" | "planned";
 
@@ -10,7 +15,10 @@ export interface Entry {
   gap?: { kind: Gap; ms: number };
 }
 
-type Source = Pick<Schemas["RunDetail"], "fire_time" | "due_at" | "created_at" | "attempts" | "attempt" | "dispatched_at" | "started_at" | "finished_at">;
+type Source = Pick<
+  Schemas["RunDetail"],
+  "fire_time" | "due_at" | "created_at" | "attempts" | "attempt" | "dispatched_at" | "started_at" | "finished_at"
+>;
 
 /** timeline puts the steps of a run in order and names the gaps between them. */
 export function timeline(run: Source): Entry[] {
@@ -21,7 +29,16 @@ export function timeline(run: Source): Entry[] {
   if (run.due_at && run.attempt === 1 && run.due_at !== steps[0]?.at) steps.push({ kind: "due", at: run.due_at });
   const attempts = [...run.attempts];
   if (!attempts.some((a) => a.attempt === run.attempt) && run.dispatched_at) {
-    attempts.push({ attempt: run.attempt, instance: "", dispatched_at: run.dispatched_at, started_at: run.started_at, finished_at: run.finished_at, outcome: "", reason: "", message: "" });
+    attempts.push({
+      attempt: run.attempt,
+      instance: "",
+      dispatched_at: run.dispatched_at,
+      started_at: run.started_at,
+      finished_at: run.finished_at,
+      outcome: "",
+      reason: "",
+      message: "",
+    });
   }
   for (const a of attempts) {
     if (a.dispatched_at) steps.push({ kind: "dispatched", at: a.dispatched_at, attempt: a.attempt, attemptOf: a });

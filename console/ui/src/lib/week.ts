@@ -44,7 +44,12 @@ export function slots(week: Date, cells: Cell[], zone?: string): (Slot | undefin
     if (!day) continue;
     const hour = Number(local.slice(11, 13));
     const before = day[hour];
-    day[hour] = { from: before?.from ?? c.at, planned: (before?.planned ?? 0) + c.planned, runs: (before?.runs ?? 0) + c.runs, failed: (before?.failed ?? 0) + c.failed };
+    day[hour] = {
+      from: before?.from ?? c.at,
+      planned: (before?.planned ?? 0) + c.planned,
+      runs: (before?.runs ?? 0) + c.runs,
+      failed: (before?.failed ?? 0) + c.failed,
+    };
   }
   return out;
 }

@@ -14,7 +14,19 @@ export function NotFound() {
       <PageHead title={t("notfound.title")} />
       <Empty title={path}>
         <Text size="sm">{t("notfound.text")}</Text>
-        <Text size="sm"><Link className="link" href="/">{t("nav.overview")}</Link> · <Link className="link" href="/jobs">{t("nav.jobs")}</Link> · <Link className="link" href="/runs">{t("nav.runs")}</Link></Text>
+        <Text size="sm">
+          <Link className="link" href="/">
+            {t("nav.overview")}
+          </Link>{" "}
+          ·{" "}
+          <Link className="link" href="/jobs">
+            {t("nav.jobs")}
+          </Link>{" "}
+          ·{" "}
+          <Link className="link" href="/runs">
+            {t("nav.runs")}
+          </Link>
+        </Text>
       </Empty>
     </>
   );

@@ -19,23 +19,69 @@ export default function Tokens() {
   const [deleting, setDeleting] = useState<Schemas["Token"]>();
   return (
     <>
-      <PageHead title={t("nav.tokens")}><Button size="xs" leftSection={<Icon d={icons.plus} size={14} />} onClick={() => setMaking(true)}>{t("token.new")}</Button></PageHead>
-      <Pages<Schemas["Token"]> name={["tokens"]} read={(cursor) => get("/api/v1/tokens", { query: { cursor, limit: 100 } })}
-        empty={<Empty title={t("list.none")}><Text size="sm">{t("token.teach")}</Text><Snippet code={triggerCommand()} /></Empty>}>
+      <PageHead title={t("nav.tokens")}>
+        <Button size="xs" leftSection={<Icon d={icons.plus} size={14} />} onClick={() => setMaking(true)}>
+          {t("token.new")}
+        </Button>
+      </PageHead>
+      <Pages<Schemas["Token"]>
+        name={["tokens"]}
+        read={(cursor) => get("/api/v1/tokens", { query: { cursor, limit: 100 } })}
+        empty={
+          <Empty title={t("list.none")}>
+            <Text size="sm">{t("token.teach")}</Text>
+            <Snippet code={triggerCommand()} />
+          </Empty>
+        }
+      >
         {(items) => (
           <table className="list">
-            <thead><tr><th>{t("field.name")}</th><th>{t("user.role")}</th><th className="mid">{t("user.groups")}</th><th className="mid">{t("token.used")}</th><th>{t("token.expires")}</th><th><span className="sr-only">{t("actions")}</span></th></tr></thead>
-            <tbody>{items.map((k) => (
-              <tr key={k.id}><td className="grow">{k.name} <span className="faint">{k.user}</span></td><td>{k.scope === "events" ? t("token.scope.events") : t(`role.${k.role}`)}</td><td className="mid">{k.role === "admin" ? t("user.all") : k.groups.join(", ") || t("none")}</td>
-                <td className="mid">{k.last_used_at ? <Ago at={k.last_used_at} /> : t("token.never")}</td><td className="num">{k.expires_at ? <Instant at={k.expires_at} /> : t("token.never")}</td>
-                <td className="row-actions"><Button size="compact-xs" variant="subtle" color="red" onClick={() => setDeleting(k)}>{t("delete")}</Button></td></tr>
-            ))}</tbody>
+            <thead>
+              <tr>
+                <th>{t("field.name")}</th>
+                <th>{t("user.role")}</th>
+                <th className="mid">{t("user.groups")}</th>
+                <th className="mid">{t("token.used")}</th>
+                <th>{t("token.expires")}</th>
+                <th>
+                  <span className="sr-only">{t("actions")}</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((k) => (
+                <tr key={k.id}>
+                  <td className="grow">
+                    {k.name} <span className="faint">{k.user}</span>
+                  </td>
+                  <td>{k.scope === "events" ? t("token.scope.events") : t(`role.${k.role}`)}</td>
+                  <td className="mid">{k.role === "admin" ? t("user.all") : k.groups.join(", ") || t("none")}</td>
+                  <td className="mid">{k.last_used_at ? <Ago at={k.last_used_at} /> : t("token.never")}</td>
+                  <td className="num">{k.expires_at ? <Instant at={k.expires_at} /> : t("token.never")}</td>
+                  <td className="row-actions">
+                    <Button size="compact-xs" variant="subtle" color="red" onClick={() => setDeleting(k)}>
+                      {t("delete")}
+                    </Button>
+                  </td>
+                </tr>
+              ))}
+            </tbody>
           </table>
         )}
       </Pages>
       {making && <NewToken onClose={() => setMaking(false)} />}
-      {deleting && <Confirm title={t("token.delete", { name: deleting.name })} text={t("token.delete.text")} action={t("delete")} onClose={() => setDeleting(undefined)}
-        onConfirm={async () => { await call("delete", "/api/v1/tokens/{id}", { path: { id: deleting.id } }); await refresh("tokens"); }} />}
+      {deleting && (
+        <Confirm
+          title={t("token.delete", { name: deleting.name })}
+          text={t("token.delete.text")}
+          action={t("delete")}
+          onClose={() => setDeleting(undefined)}
+          onConfirm={async () => {
+            await call("delete", "/api/v1/tokens/{id}", { path: { id: deleting.id } });
+            await refresh("tokens");
+          }}
+        />
+      )}
     </>
   );
 }
@@ -53,23 +99,94 @@ function NewToken({ onClose }: { onClose: () => void }) {
   const [scope, setScope] = useState<"" | "events">("");
   const [expires, setExpires] = useState("");
   const m = useMutation({
-    mutationFn: () => post("/api/v1/tokens", { body: { name, role, ...(role === "admin" ? {} : { groups: only }), ...(scope ? { scope } : {}), ...(expires ? { expires_at: new Date(expires).toISOString() } : {}) } }),
+    mutationFn: () =>
+      post("/api/v1/tokens", {
+        body: {
+          name,
+          role,
+          ...(role === "admin" ? {} : { groups: only }),
+          ...(scope ? { scope } : {}),
+          ...(expires ? { expires_at: new Date(expires).toISOString() } : {}),
+        },
+      }),
     onSuccess: () => refresh("tokens"),
   });
   const error = m.error instanceof ApiError ? m.error : undefined;
   const others = error?.elsewhere(["name", "role", "groups", "scope", "expires_at"]) ?? [];
-  if (m.data) return <Modal opened onClose={onClose} title={name} closeOnClickOutside={false} closeButtonProps={{ "aria-label": t("close") }}><Text size="sm">{t("token.once")}</Text><Snippet code={m.data.token} /></Modal>;
+  if (m.data)
+    return (
+      <Modal
+        opened
+        onClose={onClose}
+        title={name}
+        closeOnClickOutside={false}
+        closeButtonProps={{ "aria-label": t("close") }}
+      >
+        <Text size="sm">{t("token.once")}</Text>
+        <Snippet code={m.data.token} />
+      </Modal>
+    );
   return (
     <Modal opened onClose={onClose} title={t("token.new")} closeButtonProps={{ "aria-label": t("close") }}>
-      <form onSubmit={(e) => { e.preventDefault(); m.mutate(); }}>
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          m.mutate();
+        }}
+      >
         <Stack gap="sm">
-          <TextInput label={t("field.name")} value={name} onChange={(e) => setName(e.currentTarget.value)} error={error?.at("name")} required data-autofocus />
-          <Select label={t("user.role")} data={ranks.slice(0, ranks.indexOf(me.role) + 1).map((r) => ({ value: r, label: t(`role.${r}`) }))} value={role} allowDeselect={false} onChange={(r) => setRole(r as typeof role)} error={error?.at("role")} />
-          {role !== "admin" && <MultiSelect label={t("user.groups")} data={groups.data?.items.map((g) => g.name) ?? only} value={only} onChange={setOnly} error={error?.at("groups")} searchable />}
-          <Select label={t("token.scope")} data={[{ value: "all", label: t("token.scope.all") }, { value: "events", label: t("token.scope.events") }]} value={scope || "all"} allowDeselect={false} onChange={(s) => setScope(s === "events" ? "events" : "")} error={error?.at("scope")} />
-          <TextInput label={t("token.expires.opt")} type="datetime-local" value={expires} onChange={(e) => setExpires(e.currentTarget.value)} error={error?.at("expires_at")} />
-          {m.error && (!error?.problem.errors?.length || others.length > 0) && <Text c="var(--bad)" size="sm" role="alert">{others.join("; ") || errorText(t, m.error)}</Text>}
-          <Button type="submit" loading={m.isPending}>{t("save")}</Button>
+          <TextInput
+            label={t("field.name")}
+            value={name}
+            onChange={(e) => setName(e.currentTarget.value)}
+            error={error?.at("name")}
+            required
+            data-autofocus
+          />
+          <Select
+            label={t("user.role")}
+            data={ranks.slice(0, ranks.indexOf(me.role) + 1).map((r) => ({ value: r, label: t(`role.${r}`) }))}
+            value={role}
+            allowDeselect={false}
+            onChange={(r) => setRole(r as typeof role)}
+            error={error?.at("role")}
+          />
+          {role !== "admin" && (
+            <MultiSelect
+              label={t("user.groups")}
+              data={groups.data?.items.map((g) => g.name) ?? only}
+              value={only}
+              onChange={setOnly}
+              error={error?.at("groups")}
+              searchable
+            />
+          )}
+          <Select
+            label={t("token.scope")}
+            data={[
+              { value: "all", label: t("token.scope.all") },
+              { value: "events", label: t("token.scope.events") },
+            ]}
+            value={scope || "all"}
+            allowDeselect={false}
+            onChange={(s) => setScope(s === "events" ? "events" : "")}
+            error={error?.at("scope")}
+          />
+          <TextInput
+            label={t("token.expires.opt")}
+            type="datetime-local"
+            value={expires}
+            onChange={(e) => setExpires(e.currentTarget.value)}
+            error={error?.at("expires_at")}
+          />
+          {m.error && (!error?.problem.errors?.length || others.length > 0) && (
+            <Text c="var(--bad)" size="sm" role="alert">
+              {others.join("; ") || errorText(t, m.error)}
+            </Text>
+          )}
+          <Button type="submit" loading={m.isPending}>
+            {t("save")}
+          </Button>
         </Stack>
       </form>
     </Modal>

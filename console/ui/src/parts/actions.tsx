@@ -16,7 +16,8 @@ export function useRefresh() {
 
 export function useComplain() {
   const t = useT();
-  return (e: unknown) => notifications.show({ color: "red", title: t("error.title"), message: errorText(t, e), autoClose: 10_000 });
+  return (e: unknown) =>
+    notifications.show({ color: "red", title: t("error.title"), message: errorText(t, e), autoClose: 10_000 });
 }
 
 export function EnableSwitch({ job, label }: { job: Job; label?: boolean }) {
@@ -25,14 +26,21 @@ export function EnableSwitch({ job, label }: { job: Job; label?: boolean }) {
   const refresh = useRefresh();
   const complain = useComplain();
   const m = useMutation({
-    mutationFn: (on: boolean) => post(on ? "/api/v1/jobs/{id}/enable" : "/api/v1/jobs/{id}/disable", { path: { id: job.id } }),
+    mutationFn: (on: boolean) =>
+      post(on ? "/api/v1/jobs/{id}/enable" : "/api/v1/jobs/{id}/disable", { path: { id: job.id } }),
     onError: complain,
     onSettled: () => refresh("jobs", "job"),
   });
   const on = m.isPending ? m.variables : job.enabled;
   return (
-    <Switch size="sm" checked={on} disabled={!may.operate} onChange={(e) => m.mutate(e.currentTarget.checked)} label={label ? t(on ? "job.enabled" : "job.disabled") : undefined}
-      aria-label={label ? undefined : t("job.enable", { name: job.name })} />
+    <Switch
+      size="sm"
+      checked={on}
+      disabled={!may.operate}
+      onChange={(e) => m.mutate(e.currentTarget.checked)}
+      label={label ? t(on ? "job.enabled" : "job.disabled") : undefined}
+      aria-label={label ? undefined : t("job.enable", { name: job.name })}
+    />
   );
 }
 
@@ -43,9 +51,16 @@ export function RunNow({ job, onClose }: { job: Job; onClose: () => void }) {
   const refresh = useRefresh();
   const [param, setParam] = useState(job.param);
   const [instance, setInstance] = useState<string | null>(null);
-  const instances = useQuery({ queryKey: ["instances", job.group], queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: job.group } }) });
+  const instances = useQuery({
+    queryKey: ["instances", job.group],
+    queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: job.group } }),
+  });
   const m = useMutation({
-    mutationFn: () => post("/api/v1/jobs/{id}/trigger", { path: { id: job.id }, body: { ...(param === job.param ? {} : { param }), ...(instance ? { instance } : {}) } }),
+    mutationFn: () =>
+      post("/api/v1/jobs/{id}/trigger", {
+        path: { id: job.id },
+        body: { ...(param === job.param ? {} : { param }), ...(instance ? { instance } : {}) },
+      }),
     onSuccess: (a) => {
       void refresh("runs", "job-runs");
       onClose();
@@ -54,13 +69,52 @@ export function RunNow({ job, onClose }: { job: Job; onClose: () => void }) {
   });
   const error = m.error instanceof ApiError ? m.error : undefined;
   return (
-    <Modal opened onClose={onClose} title={t("run.now.title", { name: job.name })} closeButtonProps={{ "aria-label": t("close") }}>
-      <form onSubmit={(e) => { e.preventDefault(); m.mutate(); }}>
+    <Modal
+      opened
+      onClose={onClose}
+      title={t("run.now.title", { name: job.name })}
+      closeButtonProps={{ "aria-label": t("close") }}
+    >
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          m.mutate();
+        }}
+      >
         <Stack gap="sm">
-          <Textarea label={t("field.param")} value={param} onChange={(e) => setParam(e.currentTarget.value)} autosize minRows={2} maxRows={12} classNames={{ input: "mono" }} error={error?.at("param")} data-autofocus />
-          <Select label={t("field.instance")} placeholder={t("run.now.any")} data={instances.data?.items.map((i) => i.id) ?? []} value={instance} onChange={setInstance} clearable error={error?.at("instance")} />
-          {m.error && <Text c="var(--bad)" size="sm" role="alert">{errorText(t, m.error)}</Text>}
-          <Group justify="flex-end"><Button variant="default" onClick={onClose}>{t("cancel")}</Button><Button type="submit" loading={m.isPending}>{t("run.now")}</Button></Group>
+          <Textarea
+            label={t("field.param")}
+            value={param}
+            onChange={(e) => setParam(e.currentTarget.value)}
+            autosize
+            minRows={2}
+            maxRows={12}
+            classNames={{ input: "mono" }}
+            error={error?.at("param")}
+            data-autofocus
+          />
+          <Select
+            label={t("field.instance")}
+            placeholder={t("run.now.any")}
+            data={instances.data?.items.map((i) => i.id) ?? []}
+            value={instance}
+            onChange={setInstance}
+            clearable
+            error={error?.at("instance")}
+          />
+          {m.error && (
+            <Text c="var(--bad)" size="sm" role="alert">
+              {errorText(t, m.error)}
+            </Text>
+          )}
+          <Group justify="flex-end">
+            <Button variant="default" onClick={onClose}>
+              {t("cancel")}
+            </Button>
+            <Button type="submit" loading={m.isPending}>
+              {t("run.now")}
+            </Button>
+          </Group>
         </Stack>
       </form>
     </Modal>
@@ -68,17 +122,37 @@ export function RunNow({ job, onClose }: { job: Job; onClose: () => void }) {
 }
 
 /** Confirm asks for a confirmation before an action that cannot be undone. */
-export function Confirm({ title, text, action, onConfirm, onClose }: { title: string; text: string; action: string; onConfirm: () => Promise<unknown>; onClose: () => void }) {
+export function Confirm({
+  title,
+  text,
+  action,
+  onConfirm,
+  onClose,
+}: {
+  title: string;
+  text: string;
+  action: string;
+  onConfirm: () => Promise<unknown>;
+  onClose: () => void;
+}) {
   const t = useT();
   const m = useMutation({ mutationFn: onConfirm, onSuccess: onClose });
   return (
     <Modal opened onClose={onClose} title={title} closeButtonProps={{ "aria-label": t("close") }}>
       <Stack gap="sm">
         <Text size="sm">{text}</Text>
-        {m.error && <Text c="var(--bad)" size="sm" role="alert">{errorText(t, m.error)}</Text>}
+        {m.error && (
+          <Text c="var(--bad)" size="sm" role="alert">
+            {errorText(t, m.error)}
+          </Text>
+        )}
         <Group justify="flex-end">
-          <Button variant="default" onClick={onClose} data-autofocus>{t("cancel")}</Button>
-          <Button color="red" loading={m.isPending} onClick={() => m.mutate()}>{action}</Button>
+          <Button variant="default" onClick={onClose} data-autofocus>
+            {t("cancel")}
+          </Button>
+          <Button color="red" loading={m.isPending} onClick={() => m.mutate()}>
+            {action}
+          </Button>
         </Group>
       </Stack>
     </Modal>
@@ -89,11 +163,16 @@ export function DeleteJob({ job, onClose, onDone }: { job: Job; onClose: () => v
   const t = useT();
   const refresh = useRefresh();
   return (
-    <Confirm title={t("job.delete.title", { name: job.name })} text={t("job.delete.text")} action={t("delete")} onClose={onClose}
+    <Confirm
+      title={t("job.delete.title", { name: job.name })}
+      text={t("job.delete.text")}
+      action={t("delete")}
+      onClose={onClose}
       onConfirm={async () => {
         await call("delete", "/api/v1/jobs/{id}", { path: { id: job.id } });
         await refresh("jobs");
         onDone?.();
-      }} />
+      }}
+    />
   );
 }

@@ -7,15 +7,34 @@ import { differences, type Difference } from "../lib/changes";
 /** ChangeList shows which fields differ, with the fields' names, the old values and the new ones. */
 export function ChangeList({ of }: { of: Difference[] }) {
   const t = useT();
-  if (of.length === 0) return <Text size="sm" c="dimmed">{t("changes.none")}</Text>;
+  if (of.length === 0)
+    return (
+      <Text size="sm" c="dimmed">
+        {t("changes.none")}
+      </Text>
+    );
   return (
     <dl className="changes">
       {of.map((d) => (
         <div key={d.field} className="changed">
           <dt>{fieldName(t, d.field)}</dt>
-          <dd>{d.lines
-            ? <pre className="diff">{d.lines.map((l, i) => <div key={i} className={l.kind}><span className="sr-only">{t(`changes.${l.kind}`)}</span>{sign[l.kind]}{l.text}</div>)}</pre>
-            : <><del>{d.from || "–"}</del> <span aria-hidden="true">→</span> <ins>{d.to || "–"}</ins></>}</dd>
+          <dd>
+            {d.lines ? (
+              <pre className="diff">
+                {d.lines.map((l, i) => (
+                  <div key={i} className={l.kind}>
+                    <span className="sr-only">{t(`changes.${l.kind}`)}</span>
+                    {sign[l.kind]}
+                    {l.text}
+                  </div>
+                ))}
+              </pre>
+            ) : (
+              <>
+                <del>{d.from || "–"}</del> <span aria-hidden="true">→</span> <ins>{d.to || "–"}</ins>
+              </>
+            )}
+          </dd>
         </div>
       ))}
     </dl>
@@ -26,7 +45,13 @@ export function ChangeList({ of }: { of: Difference[] }) {
 export function ShowChange({ change: c, onClose }: { change: Schemas["Change"]; onClose: () => void }) {
   const t = useT();
   return (
-    <Modal opened size="lg" onClose={onClose} title={`${c.action} ${objectName(c) || c.object}`} closeButtonProps={{ "aria-label": t("close") }}>
+    <Modal
+      opened
+      size="lg"
+      onClose={onClose}
+      title={`${c.action} ${objectName(c) || c.object}`}
+      closeButtonProps={{ "aria-label": t("close") }}
+    >
       <ChangeList of={differences(c.before, c.after)} />
     </Modal>
   );
@@ -34,7 +59,7 @@ export function ShowChange({ change: c, onClose }: { change: Schemas["Change"]; 
 
 /** objectName is the name of the changed object, if the values before or after have one. */
 export function objectName(c: Schemas["Change"]): string {
-  const of = (v: unknown) => (typeof v === "object" && v !== null ? v as { name?: unknown; group?: unknown } : {});
+  const of = (v: unknown) => (typeof v === "object" && v !== null ? (v as { name?: unknown; group?: unknown }) : {});
   const [name, group] = [of(c.after).name ?? of(c.before).name, of(c.after).group ?? of(c.before).group];
   return typeof name === "string" ? (typeof group === "string" ? `${group}/${name}` : name) : "";
 }

@@ -1,5 +1,12 @@
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
-import { defaultHighlightStyle, HighlightStyle, indentUnit, StreamLanguage, syntaxHighlighting, type StreamParser } from "@codemirror/language";
+import {
+  defaultHighlightStyle,
+  HighlightStyle,
+  indentUnit,
+  StreamLanguage,
+  syntaxHighlighting,
+  type StreamParser,
+} from "@codemirror/language";
 import { go } from "@codemirror/legacy-modes/mode/go";
 import { javascript } from "@codemirror/legacy-modes/mode/javascript";
 import { powerShell } from "@codemirror/legacy-modes/mode/powershell";
@@ -11,13 +18,37 @@ import { EditorView, keymap, lineNumbers } from "@codemirror/view";
 import { useEffect, useRef } from "react";
 import { nonce } from "../lib/nonce";
 
-const parsers: Record<string, StreamParser<unknown>> = { bash: shell, sh: shell, python, node: javascript, powershell: powerShell, go, yaml };
+const parsers: Record<string, StreamParser<unknown>> = {
+  bash: shell,
+  sh: shell,
+  python,
+  node: javascript,
+  powershell: powerShell,
+  go,
+  yaml,
+};
 
 /** highlight is CodeMirror's style with colours that app.css defines for the light and the dark theme: #708 is --code-708. */
-const highlight = HighlightStyle.define(defaultHighlightStyle.specs.map((s) => (typeof s.color === "string" ? { ...s, color: `var(--code-${s.color.slice(1)})` } : s)));
+const highlight = HighlightStyle.define(
+  defaultHighlightStyle.specs.map((s) =>
+    typeof s.color === "string" ? { ...s, color: `var(--code-${s.color.slice(1)})` } : s,
+  ),
+);
 
 /** CodeEditor edits code. It is loaded only when it is needed. Escape and then Tab moves the focus out of it. */
-export default function CodeEditor({ value, onChange, language, label, readOnly }: { value: string; onChange?: (code: string) => void; language: string; label: string; readOnly?: boolean }) {
+export default function CodeEditor({
+  value,
+  onChange,
+  language,
+  label,
+  readOnly,
+}: {
+  value: string;
+  onChange?: (code: string) => void;
+  language: string;
+  label: string;
+  readOnly?: boolean;
+}) {
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView>(undefined);
   const latest = useRef(onChange);
@@ -31,10 +62,18 @@ export default function CodeEditor({ value, onChange, language, label, readOnly 
       state: EditorState.create({
         doc: value,
         extensions: [
-          EditorView.cspNonce.of(nonce), lineNumbers(), history(), indentUnit.of("  "), keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
-          syntaxHighlighting(highlight), mode.current.of([]), EditorState.readOnly.of(readOnly ?? false),
+          EditorView.cspNonce.of(nonce),
+          lineNumbers(),
+          history(),
+          indentUnit.of("  "),
+          keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
+          syntaxHighlighting(highlight),
+          mode.current.of([]),
+          EditorState.readOnly.of(readOnly ?? false),
           EditorView.contentAttributes.of({ "aria-label": label }),
-          EditorView.updateListener.of((u) => { if (u.docChanged) latest.current?.(u.state.doc.toString()); }),
+          EditorView.updateListener.of((u) => {
+            if (u.docChanged) latest.current?.(u.state.doc.toString());
+          }),
         ],
       }),
     });
@@ -48,7 +87,8 @@ export default function CodeEditor({ value, onChange, language, label, readOnly 
   }, [language]);
   useEffect(() => {
     const v = view.current;
-    if (v && v.state.doc.toString() !== value) v.dispatch({ changes: { from: 0, to: v.state.doc.length, insert: value } });
+    if (v && v.state.doc.toString() !== value)
+      v.dispatch({ changes: { from: 0, to: v.state.doc.length, insert: value } });
   }, [value]);
   return <div className="code-editor" ref={host} />;
 }

@@ -6,25 +6,67 @@ import { useTyped } from "../lib/hooks";
 import { Icon, icons } from "./basics";
 
 /** SearchField is a search field. The key / moves the focus to it. */
-export function SearchField({ value, onChange, label }: { value: string; onChange: (q: string) => void; label: string }) {
+export function SearchField({
+  value,
+  onChange,
+  label,
+}: {
+  value: string;
+  onChange: (q: string) => void;
+  label: string;
+}) {
   const t = useT();
   const [text, setText] = useTyped(value, onChange);
   return (
-    <TextInput className="filter-search" data-search size="xs" leftSection={<Icon d={icons.search} size={14} />} placeholder={label} aria-label={label} value={text} onChange={(e) => setText(e.currentTarget.value)}
-      onKeyDown={(e) => { if (e.key === "Escape") { setText(""); e.currentTarget.blur(); } }}
-      rightSection={text ? <CloseButton size="xs" aria-label={t("clear")} onClick={() => setText("")} /> : null} />
+    <TextInput
+      className="filter-search"
+      data-search
+      size="xs"
+      leftSection={<Icon d={icons.search} size={14} />}
+      placeholder={label}
+      aria-label={label}
+      value={text}
+      onChange={(e) => setText(e.currentTarget.value)}
+      onKeyDown={(e) => {
+        if (e.key === "Escape") {
+          setText("");
+          e.currentTarget.blur();
+        }
+      }}
+      rightSection={text ? <CloseButton size="xs" aria-label={t("clear")} onClick={() => setText("")} /> : null}
+    />
   );
 }
 
 /** Chips select one or several of a few values. Each value is a toggle button. */
-export function Chips<V extends string>({ label, values, value, onChange, name }: { label: string; values: readonly V[]; value: string; onChange: (v: string) => void; name: (v: V) => string }) {
+export function Chips<V extends string>({
+  label,
+  values,
+  value,
+  onChange,
+  name,
+}: {
+  label: string;
+  values: readonly V[];
+  value: string;
+  onChange: (v: string) => void;
+  name: (v: V) => string;
+}) {
   const chosen = value ? value.split(",") : [];
   return (
     <div className="chips" role="group" aria-label={label}>
       {values.map((v) => {
         const on = chosen.includes(v);
         return (
-          <button key={v} type="button" className="chip" aria-pressed={on} onClick={() => onChange((on ? chosen.filter((c) => c !== v) : [...chosen, v]).join(","))}>{name(v)}</button>
+          <button
+            key={v}
+            type="button"
+            className="chip"
+            aria-pressed={on}
+            onClick={() => onChange((on ? chosen.filter((c) => c !== v) : [...chosen, v]).join(","))}
+          >
+            {name(v)}
+          </button>
         );
       })}
     </div>
@@ -32,16 +74,52 @@ export function Chips<V extends string>({ label, values, value, onChange, name }
 }
 
 /** Pick selects one value or none. */
-export function Pick({ label, data, value, onChange, width = 150 }: { label: string; data: { value: string; label: string }[] | string[]; value: string; onChange: (v: string) => void; width?: number }) {
-  return <Select size="xs" w={width} placeholder={label} aria-label={label} data={data} value={value || null} onChange={(v) => onChange(v ?? "")} clearable searchable checkIconPosition="right" />;
+export function Pick({
+  label,
+  data,
+  value,
+  onChange,
+  width = 150,
+}: {
+  label: string;
+  data: { value: string; label: string }[] | string[];
+  value: string;
+  onChange: (v: string) => void;
+  width?: number;
+}) {
+  return (
+    <Select
+      size="xs"
+      w={width}
+      placeholder={label}
+      aria-label={label}
+      data={data}
+      value={value || null}
+      onChange={(v) => onChange(v ?? "")}
+      clearable
+      searchable
+      checkIconPosition="right"
+    />
+  );
 }
 
 export function useGroups() {
-  return useQuery({ queryKey: ["groups"], queryFn: () => get("/api/v1/groups", { query: { limit: 500 } }), staleTime: 10_000 });
+  return useQuery({
+    queryKey: ["groups"],
+    queryFn: () => get("/api/v1/groups", { query: { limit: 500 } }),
+    staleTime: 10_000,
+  });
 }
 
 export function GroupPick({ value, onChange }: { value: string; onChange: (v: string) => void }) {
   const t = useT();
   const groups = useGroups();
-  return <Pick label={t("field.group")} data={groups.data?.items.map((g) => g.name) ?? (value ? [value] : [])} value={value} onChange={onChange} />;
+  return (
+    <Pick
+      label={t("field.group")}
+      data={groups.data?.items.map((g) => g.name) ?? (value ? [value] : [])}
+      value={value}
+      onChange={onChange}
+    />
+  );
 }

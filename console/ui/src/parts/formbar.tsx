@@ -7,7 +7,11 @@ export function FormBar({ fault, children }: { fault?: ReactNode; children: Reac
   const t = useT();
   return (
     <div className="form-actions">
-      {fault && <Alert color="red" variant="light" role="alert" title={t("form.refused")} mb="xs" className="form-fault">{fault}</Alert>}
+      {fault && (
+        <Alert color="red" variant="light" role="alert" title={t("form.refused")} mb="xs" className="form-fault">
+          {fault}
+        </Alert>
+      )}
       <Group gap="xs">{children}</Group>
     </div>
   );
@@ -17,12 +21,29 @@ export function FormBar({ fault, children }: { fault?: ReactNode; children: Reac
 export function AskLeaving({ go, stay }: { go?: () => void; stay: () => void }) {
   const t = useT();
   return (
-    <Modal opened={go !== undefined} onClose={stay} title={t("leave.title")} closeButtonProps={{ "aria-label": t("close") }}>
+    <Modal
+      opened={go !== undefined}
+      onClose={stay}
+      title={t("leave.title")}
+      closeButtonProps={{ "aria-label": t("close") }}
+    >
       <Stack gap="sm">
         <Text size="sm">{t("leave.text")}</Text>
         <Group justify="flex-end" gap="xs">
-          <Button variant="default" color="red" c="var(--bad)" onClick={() => { stay(); go?.(); }}>{t("leave.go")}</Button>
-          <Button onClick={stay} data-autofocus>{t("leave.stay")}</Button>
+          <Button
+            variant="default"
+            color="red"
+            c="var(--bad)"
+            onClick={() => {
+              stay();
+              go?.();
+            }}
+          >
+            {t("leave.go")}
+          </Button>
+          <Button onClick={stay} data-autofocus>
+            {t("leave.stay")}
+          </Button>
         </Group>
       </Stack>
     </Modal>

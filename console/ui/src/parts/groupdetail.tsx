@@ -19,48 +19,176 @@ export function GroupDetail({ group: g }: { group: ExecutorGroup }) {
   const may = useMay();
   const refresh = useRefresh();
   const complain = useComplain();
-  const list = useQuery({ queryKey: ["instances", g.name], queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: g.name } }), refetchInterval: 3000 });
+  const list = useQuery({
+    queryKey: ["instances", g.name],
+    queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: g.name } }),
+    refetchInterval: 3000,
+  });
   const [dialog, setDialog] = useState<"pause" | "limits" | "token" | "delete">();
   const [draining, setDraining] = useState<string>();
   const [token, setToken] = useState<string>();
-  const resume = useMutation({ mutationFn: () => post("/api/v1/groups/{name}/resume", { path: { name: g.name } }), onError: complain, onSettled: () => refresh("groups") });
+  const resume = useMutation({
+    mutationFn: () => post("/api/v1/groups/{name}/resume", { path: { name: g.name } }),
+    onError: complain,
+    onSettled: () => refresh("groups"),
+  });
   const instances = list.data?.items ?? [];
   return (
     <section className="group-detail" aria-label={g.name}>
       <Group gap="xs" mb={6}>
-      <Link className="link" href={`/jobs?group=${g.name}`}>{t("group.jobs", { n: g.jobs })}</Link>
-      {may.operate && (g.paused_at ? <Button size="compact-xs" variant="default" loading={resume.isPending} onClick={() => resume.mutate()}>{t("group.resume")}</Button> : <Button size="compact-xs" variant="default" onClick={() => setDialog("pause")}>{t("group.pause")}</Button>)}
-      {may.administer && <Button size="compact-xs" variant="default" onClick={() => setDialog("limits")}>{t("group.limits")}</Button>}
-      {may.administer && <Button size="compact-xs" variant="default" onClick={() => setDialog("token")}>{t("group.token")}</Button>}
-      {may.administer && <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setDialog("delete")}>{t("delete")}</Button>}
+        <Link className="link" href={`/jobs?group=${g.name}`}>
+          {t("group.jobs", { n: g.jobs })}
+        </Link>
+        {may.operate &&
+          (g.paused_at ? (
+            <Button size="compact-xs" variant="default" loading={resume.isPending} onClick={() => resume.mutate()}>
+              {t("group.resume")}
+            </Button>
+          ) : (
+            <Button size="compact-xs" variant="default" onClick={() => setDialog("pause")}>
+              {t("group.pause")}
+            </Button>
+          ))}
+        {may.administer && (
+          <Button size="compact-xs" variant="default" onClick={() => setDialog("limits")}>
+            {t("group.limits")}
+          </Button>
+        )}
+        {may.administer && (
+          <Button size="compact-xs" variant="default" onClick={() => setDialog("token")}>
+            {t("group.token")}
+          </Button>
+        )}
+        {may.administer && (
+          <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setDialog("delete")}>
+            {t("delete")}
+          </Button>
+        )}
       </Group>
-      {g.description && <Text size="sm" c="dimmed">{g.description}</Text>}
-      {g.paused_at && <Alert color="yellow" variant="light" my={4}>{t("group.paused", { by: g.paused_by, why: g.pause_reason })} <Instant at={g.paused_at} />{g.paused_until && <> – <Instant at={g.paused_until} /></>}</Alert>}
-      {g.previous_token_until && <Text size="sm" c="dimmed">{t("group.token.previous")} <Instant at={g.previous_token_until} /></Text>}
+      {g.description && (
+        <Text size="sm" c="dimmed">
+          {g.description}
+        </Text>
+      )}
+      {g.paused_at && (
+        <Alert color="yellow" variant="light" my={4}>
+          {t("group.paused", { by: g.paused_by, why: g.pause_reason })} <Instant at={g.paused_at} />
+          {g.paused_until && (
+            <>
+              {" "}
+              – <Instant at={g.paused_until} />
+            </>
+          )}
+        </Alert>
+      )}
+      {g.previous_token_until && (
+        <Text size="sm" c="dimmed">
+          {t("group.token.previous")} <Instant at={g.previous_token_until} />
+        </Text>
+      )}
       <GroupUsage name={g.name} />
       {list.error && <ErrorNote error={list.error} />}
-      {list.data && instances.length === 0 && <Empty title={t("group.noinstances")}>
-        <Text size="sm">{t("group.join")}</Text><Snippet code={joinCommand(g.name, "…")} /><details><summary>{t("group.sdk")}</summary><Snippet code={sdkSnippet.replace('"default"', `"${g.name}"`)} /></details>
-      </Empty>}
+      {list.data && instances.length === 0 && (
+        <Empty title={t("group.noinstances")}>
+          <Text size="sm">{t("group.join")}</Text>
+          <Snippet code={joinCommand(g.name, "…")} />
+          <details>
+            <summary>{t("group.sdk")}</summary>
+            <Snippet code={sdkSnippet.replace('"default"', `"${g.name}"`)} />
+          </details>
+        </Empty>
+      )}
       {instances.length > 0 && (
-        <div className="table-box"><table className="list">
-          <thead><tr><th>{t("run.instance")}</th><th>{t("instance.load")}</th><th className="mid">{t("instance.handlers")}</th><th className="wide">{t("instance.host")}</th><th className="wide">{t("instance.up")}</th><th className="wide">{t("job.version")}</th><th><span className="sr-only">{t("actions")}</span></th></tr></thead>
-          <tbody>{instances.map((i) => (
-            <tr key={i.id}>
-              <td><Link href={`/runs?instance=${i.id}`} data-row className="row-link">{i.id}</Link>{i.draining && <span className="tag">{t("instance.draining")}</span>}{i.not_offered && !i.draining && <><span className="tag">{t("instance.notoffered")}</span><Text size="xs" c="dimmed">{explain(i.not_offered)}</Text></>}</td>
-              <td className="num">{i.running} / {i.capacity}<Progress size={4} w={80} mt={2} value={(100 * i.running) / Math.max(1, i.capacity)} aria-label={t("instance.load")} /></td>
-              <td className="mid mono message">{[...i.handlers, ...i.script_languages.map((l) => t("instance.script", { l }))].join(", ")}</td>
-              <td className="wide">{i.host}</td><td className="wide num"><Ago at={i.started_at} /></td><td className="wide">{i.version}</td>
-              <td className="row-actions">{may.operate && !i.draining && <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setDraining(i.id)}>{t("instance.drain")}</Button>}</td>
-            </tr>
-          ))}</tbody>
-        </table></div>
+        <div className="table-box">
+          <table className="list">
+            <thead>
+              <tr>
+                <th>{t("run.instance")}</th>
+                <th>{t("instance.load")}</th>
+                <th className="mid">{t("instance.handlers")}</th>
+                <th className="wide">{t("instance.host")}</th>
+                <th className="wide">{t("instance.up")}</th>
+                <th className="wide">{t("job.version")}</th>
+                <th>
+                  <span className="sr-only">{t("actions")}</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {instances.map((i) => (
+                <tr key={i.id}>
+                  <td>
+                    <Link href={`/runs?instance=${i.id}`} data-row className="row-link">
+                      {i.id}
+                    </Link>
+                    {i.draining && <span className="tag">{t("instance.draining")}</span>}
+                    {i.not_offered && !i.draining && (
+                      <>
+                        <span className="tag">{t("instance.notoffered")}</span>
+                        <Text size="xs" c="dimmed">
+                          {explain(i.not_offered)}
+                        </Text>
+                      </>
+                    )}
+                  </td>
+                  <td className="num">
+                    {i.running} / {i.capacity}
+                    <Progress
+                      size={4}
+                      w={80}
+                      mt={2}
+                      value={(100 * i.running) / Math.max(1, i.capacity)}
+                      aria-label={t("instance.load")}
+                    />
+                  </td>
+                  <td className="mid mono message">
+                    {[...i.handlers, ...i.script_languages.map((l) => t("instance.script", { l }))].join(", ")}
+                  </td>
+                  <td className="wide">{i.host}</td>
+                  <td className="wide num">
+                    <Ago at={i.started_at} />
+                  </td>
+                  <td className="wide">{i.version}</td>
+                  <td className="row-actions">
+                    {may.operate && !i.draining && (
+                      <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setDraining(i.id)}>
+                        {t("instance.drain")}
+                      </Button>
+                    )}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
       )}
       {dialog === "pause" && <PauseGroup group={g.name} onClose={() => setDialog(undefined)} />}
       {dialog === "token" && <ReplaceToken group={g.name} onClose={() => setDialog(undefined)} onToken={setToken} />}
       {dialog === "limits" && <GroupLimits group={g} onClose={() => setDialog(undefined)} />}
-      {dialog === "delete" && <Confirm title={t("group.delete", { name: g.name })} text={t("group.delete.text")} action={t("delete")} onClose={() => setDialog(undefined)} onConfirm={async () => { await call("delete", "/api/v1/groups/{name}", { path: { name: g.name } }); await refresh("groups"); }} />}
-      {draining && <Confirm title={t("instance.drain.title", { id: draining })} text={t("instance.drain.text")} action={t("instance.drain")} onClose={() => setDraining(undefined)} onConfirm={async () => { await post("/api/v1/groups/{name}/instances/{id}/drain", { path: { name: g.name, id: draining } }); await refresh("instances"); }} />}
+      {dialog === "delete" && (
+        <Confirm
+          title={t("group.delete", { name: g.name })}
+          text={t("group.delete.text")}
+          action={t("delete")}
+          onClose={() => setDialog(undefined)}
+          onConfirm={async () => {
+            await call("delete", "/api/v1/groups/{name}", { path: { name: g.name } });
+            await refresh("groups");
+          }}
+        />
+      )}
+      {draining && (
+        <Confirm
+          title={t("instance.drain.title", { id: draining })}
+          text={t("instance.drain.text")}
+          action={t("instance.drain")}
+          onClose={() => setDraining(undefined)}
+          onConfirm={async () => {
+            await post("/api/v1/groups/{name}/instances/{id}/drain", { path: { name: g.name, id: draining } });
+            await refresh("instances");
+          }}
+        />
+      )}
       {token && <ShowToken group={g.name} token={token} onClose={() => setToken(undefined)} />}
     </section>
   );

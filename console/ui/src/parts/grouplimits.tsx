@@ -13,7 +13,15 @@ type Limits = Schemas["GroupLimits"];
 type Limit = keyof Limits;
 
 const shown: What[] = ["jobs", "live_runs", "fires_per_minute", "log_bytes_today", "script_versions", "instances"];
-const limits: Limit[] = ["max_jobs", "max_live_runs", "max_fires_per_minute", "max_log_bytes_per_day", "max_script_versions", "max_instances", "max_connections"];
+const limits: Limit[] = [
+  "max_jobs",
+  "max_live_runs",
+  "max_fires_per_minute",
+  "max_log_bytes_per_day",
+  "max_script_versions",
+  "max_instances",
+  "max_connections",
+];
 
 // From this share of a limit on, the bar is marked.
 const nearly = 0.8;
@@ -21,7 +29,11 @@ const nearly = 0.8;
 /** GroupUsage shows how much of its limits a group uses. The usage may exceed a limit that was lowered. */
 export function GroupUsage({ name }: { name: string }) {
   const t = useT();
-  const query = useQuery({ queryKey: ["groups", name, "usage"], queryFn: () => get("/api/v1/groups/{name}/usage", { path: { name } }), refetchInterval: 10_000 });
+  const query = useQuery({
+    queryKey: ["groups", name, "usage"],
+    queryFn: () => get("/api/v1/groups/{name}/usage", { path: { name } }),
+    refetchInterval: 10_000,
+  });
   if (!query.data) return query.error ? <ErrorNote error={query.error} retry={() => void query.refetch()} /> : null;
   const usage = query.data;
   return (
@@ -35,9 +47,16 @@ export function GroupUsage({ name }: { name: string }) {
           <div key={what}>
             <dt>{t(`usage.${what}` as Key)}</dt>
             <dd>
-              <span className={share >= 1 ? "bad" : undefined}>{amount(used, bytes)}</span> <span className="faint">/ {amount(limit, bytes)}</span>
+              <span className={share >= 1 ? "bad" : undefined}>{amount(used, bytes)}</span>{" "}
+              <span className="faint">/ {amount(limit, bytes)}</span>
               {share > 1 && <span className="bad"> · {t("usage.beyond")}</span>}
-              <Progress size={4} mt={2} value={Math.min(100, 100 * share)} color={color} aria-label={t("usage.share", { what: t(`usage.${what}` as Key), n: Math.round(100 * share) })} />
+              <Progress
+                size={4}
+                mt={2}
+                value={Math.min(100, 100 * share)}
+                color={color}
+                aria-label={t("usage.share", { what: t(`usage.${what}` as Key), n: Math.round(100 * share) })}
+              />
             </dd>
           </div>
         );
@@ -53,21 +72,56 @@ export function GroupLimits({ group, onClose }: { group: Group; onClose: () => v
   const [values, setValues] = useState<Record<Limit, number | string>>({ ...group.limits });
   const changed = limits.filter((l) => values[l] !== group.limits[l]);
   const m = useMutation({
-    mutationFn: () => call("patch", "/api/v1/groups/{name}", { path: { name: group.name }, body: { limits: Object.fromEntries(changed.map((l) => [l, Number(values[l])])) } }),
-    onSuccess: async () => { await refresh("groups"); onClose(); },
+    mutationFn: () =>
+      call("patch", "/api/v1/groups/{name}", {
+        path: { name: group.name },
+        body: { limits: Object.fromEntries(changed.map((l) => [l, Number(values[l])])) },
+      }),
+    onSuccess: async () => {
+      await refresh("groups");
+      onClose();
+    },
   });
   const error = m.error instanceof ApiError ? m.error : undefined;
   return (
-    <Modal opened onClose={onClose} title={t("limits.title", { name: group.name })} closeButtonProps={{ "aria-label": t("close") }}>
-      <form onSubmit={(e) => { e.preventDefault(); m.mutate(); }}>
+    <Modal
+      opened
+      onClose={onClose}
+      title={t("limits.title", { name: group.name })}
+      closeButtonProps={{ "aria-label": t("close") }}
+    >
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          m.mutate();
+        }}
+      >
         <Stack gap="sm">
           <Text size="sm">{t("limits.text")}</Text>
           {limits.map((l) => (
-            <NumberInput key={l} label={t(`limits.${l}` as Key)} description={l === "max_log_bytes_per_day" ? amount(Number(values[l]), true) : undefined} value={values[l]}
-              onChange={(v) => setValues({ ...values, [l]: v })} min={1} allowDecimal={false} allowNegative={false} hideControls thousandSeparator="," error={error?.at(`limits.${l}`)} required />
+            <NumberInput
+              key={l}
+              label={t(`limits.${l}` as Key)}
+              description={l === "max_log_bytes_per_day" ? amount(Number(values[l]), true) : undefined}
+              value={values[l]}
+              onChange={(v) => setValues({ ...values, [l]: v })}
+              min={1}
+              allowDecimal={false}
+              allowNegative={false}
+              hideControls
+              thousandSeparator=","
+              error={error?.at(`limits.${l}`)}
+              required
+            />
           ))}
-          {m.error && !error?.problem.errors?.length && <Text c="var(--bad)" size="sm" role="alert">{errorText(t, m.error)}</Text>}
-          <Button type="submit" loading={m.isPending} disabled={changed.length === 0}>{t("save")}</Button>
+          {m.error && !error?.problem.errors?.length && (
+            <Text c="var(--bad)" size="sm" role="alert">
+              {errorText(t, m.error)}
+            </Text>
+          )}
+          <Button type="submit" loading={m.isPending} disabled={changed.length === 0}>
+            {t("save")}
+          </Button>
         </Stack>
       </form>
     </Modal>

@@ -12,17 +12,65 @@ import { fieldName, ShowChange } from "./changelist";
 export function JobAudit({ job }: { job: Job }) {
   const t = useT();
   const [shown, setShown] = useState<Schemas["Change"]>();
-  const list = useQuery({ queryKey: ["audit", "job", job.id, job.version], queryFn: () => get("/api/v1/audit", { query: { object: `job/${job.id}`, limit: 20 } }), placeholderData: (before) => before });
+  const list = useQuery({
+    queryKey: ["audit", "job", job.id, job.version],
+    queryFn: () => get("/api/v1/audit", { query: { object: `job/${job.id}`, limit: 20 } }),
+    placeholderData: (before) => before,
+  });
   return (
-    <Section title={t("job.audit")} right={<Link className="link" href={`/audit?object=job/${job.id}`}>{t("all")}</Link>}>
+    <Section
+      title={t("job.audit")}
+      right={
+        <Link className="link" href={`/audit?object=job/${job.id}`}>
+          {t("all")}
+        </Link>
+      }
+    >
       {list.error && <ErrorNote error={list.error} />}
-      {list.data?.items.length === 0 && <Text size="sm" c="dimmed">{t("job.audit.none")}</Text>}
+      {list.data?.items.length === 0 && (
+        <Text size="sm" c="dimmed">
+          {t("job.audit.none")}
+        </Text>
+      )}
       {!!list.data?.items.length && (
-        <div className="table-box"><table className="list">
-          <thead><tr><th>{t("audit.when")}</th><th>{t("audit.who")}</th><th>{t("audit.what")}</th><th className="mid">{t("audit.fields")}</th><th><span className="sr-only">{t("audit.change")}</span></th></tr></thead>
-          <tbody>{list.data.items.map((c) => <tr key={c.id}><td className="num"><Instant at={c.at} now={new Date()} /></td><td>{c.actor}</td><td className="mono">{c.action}</td><td className="mid message">{changedFields(c.before, c.after).map((f) => fieldName(t, f)).join(", ")}</td>
-            <td className="row-actions">{(c.before != null || c.after != null) && <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setShown(c)}>{t("audit.change")}</Button>}</td></tr>)}</tbody>
-        </table></div>
+        <div className="table-box">
+          <table className="list">
+            <thead>
+              <tr>
+                <th>{t("audit.when")}</th>
+                <th>{t("audit.who")}</th>
+                <th>{t("audit.what")}</th>
+                <th className="mid">{t("audit.fields")}</th>
+                <th>
+                  <span className="sr-only">{t("audit.change")}</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {list.data.items.map((c) => (
+                <tr key={c.id}>
+                  <td className="num">
+                    <Instant at={c.at} now={new Date()} />
+                  </td>
+                  <td>{c.actor}</td>
+                  <td className="mono">{c.action}</td>
+                  <td className="mid message">
+                    {changedFields(c.before, c.after)
+                      .map((f) => fieldName(t, f))
+                      .join(", ")}
+                  </td>
+                  <td className="row-actions">
+                    {(c.before != null || c.after != null) && (
+                      <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setShown(c)}>
+                        {t("audit.change")}
+                      </Button>
+                    )}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
       )}
       {shown && <ShowChange change={shown} onClose={() => setShown(undefined)} />}
     </Section>

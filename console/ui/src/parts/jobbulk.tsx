@@ -27,7 +27,17 @@ function act(action: JobAction, id: number): Promise<unknown> {
  * JobBulk asks for a confirmation, applies an action to several jobs and shows the results. It keeps the jobs with which it was
  * opened, because deleted jobs disappear from the list.
  */
-export function JobBulk({ jobs: chosen, action, onClose, onDone }: { jobs: Job[]; action: JobAction; onClose: () => void; onDone: () => void }) {
+export function JobBulk({
+  jobs: chosen,
+  action,
+  onClose,
+  onDone,
+}: {
+  jobs: Job[];
+  action: JobAction;
+  onClose: () => void;
+  onDone: () => void;
+}) {
   const t = useT();
   const [jobs] = useState(chosen);
   const refresh = useRefresh();
@@ -38,14 +48,19 @@ export function JobBulk({ jobs: chosen, action, onClose, onDone }: { jobs: Job[]
 
   async function go() {
     setPhase("working");
-    await inTurn(jobs, atOnce, async (job) => {
-      try {
-        await act(action, job.id);
-      } catch (e) {
-        setFailed((before) => [...before, { name: job.name, why: errorText(t, e) }]);
-      }
-      setEnded((n) => n + 1);
-    }, stop.current.signal);
+    await inTurn(
+      jobs,
+      atOnce,
+      async (job) => {
+        try {
+          await act(action, job.id);
+        } catch (e) {
+          setFailed((before) => [...before, { name: job.name, why: errorText(t, e) }]);
+        }
+        setEnded((n) => n + 1);
+      },
+      stop.current.signal,
+    );
     await refresh("jobs", "runs");
     setPhase("over");
   }
@@ -56,22 +71,62 @@ export function JobBulk({ jobs: chosen, action, onClose, onDone }: { jobs: Job[]
   }
 
   return (
-    <Modal opened onClose={close} closeOnClickOutside={phase !== "working"} title={t(`bulk.jobs.${action}`, { n: jobs.length })} closeButtonProps={{ "aria-label": t("close") }}>
+    <Modal
+      opened
+      onClose={close}
+      closeOnClickOutside={phase !== "working"}
+      title={t(`bulk.jobs.${action}`, { n: jobs.length })}
+      closeButtonProps={{ "aria-label": t("close") }}
+    >
       <Stack gap="sm">
-        {phase === "asking" && <>
-          <Text size="sm">{t(`bulk.jobs.${action}.text`)}</Text>
-          <ul className="names">{jobs.slice(0, 12).map((j) => <li key={j.id}>{j.name} <span className="faint">{j.group}</span></li>)}{jobs.length > 12 && <li className="faint">{t("bulk.more", { n: jobs.length - 12 })}</li>}</ul>
-          <Group justify="flex-end">
-            <Button variant="default" onClick={close} data-autofocus>{t("cancel")}</Button>
-            <Button color={action === "delete" ? "red" : undefined} onClick={() => void go()}>{t(`bulk.jobs.${action}.go`, { n: jobs.length })}</Button>
-          </Group>
-        </>}
-        {phase !== "asking" && <>
-          <Progress value={(100 * ended) / jobs.length} color={failed.length ? "red" : undefined} aria-label={t("bulk.progress", { done: ended, n: jobs.length })} />
-          <Text size="sm" role="status">{t("bulk.progress", { done: ended, n: jobs.length })}{failed.length > 0 && <span className="bad"> · {t("bulk.failed", { n: failed.length })}</span>}</Text>
-          {failed.length > 0 && <ul className="names">{failed.map((f) => <li key={f.name}>{f.name}: <span className="bad">{f.why}</span></li>)}</ul>}
-          <Group justify="flex-end"><Button variant="default" onClick={close}>{t(phase === "working" ? "bulk.stop" : "close")}</Button></Group>
-        </>}
+        {phase === "asking" && (
+          <>
+            <Text size="sm">{t(`bulk.jobs.${action}.text`)}</Text>
+            <ul className="names">
+              {jobs.slice(0, 12).map((j) => (
+                <li key={j.id}>
+                  {j.name} <span className="faint">{j.group}</span>
+                </li>
+              ))}
+              {jobs.length > 12 && <li className="faint">{t("bulk.more", { n: jobs.length - 12 })}</li>}
+            </ul>
+            <Group justify="flex-end">
+              <Button variant="default" onClick={close} data-autofocus>
+                {t("cancel")}
+              </Button>
+              <Button color={action === "delete" ? "red" : undefined} onClick={() => void go()}>
+                {t(`bulk.jobs.${action}.go`, { n: jobs.length })}
+              </Button>
+            </Group>
+          </>
+        )}
+        {phase !== "asking" && (
+          <>
+            <Progress
+              value={(100 * ended) / jobs.length}
+              color={failed.length ? "red" : undefined}
+              aria-label={t("bulk.progress", { done: ended, n: jobs.length })}
+            />
+            <Text size="sm" role="status">
+              {t("bulk.progress", { done: ended, n: jobs.length })}
+              {failed.length > 0 && <span className="bad"> · {t("bulk.failed", { n: failed.length })}</span>}
+            </Text>
+            {failed.length > 0 && (
+              <ul className="names">
+                {failed.map((f) => (
+                  <li key={f.name}>
+                    {f.name}: <span className="bad">{f.why}</span>
+                  </li>
+                ))}
+              </ul>
+            )}
+            <Group justify="flex-end">
+              <Button variant="default" onClick={close}>
+                {t(phase === "working" ? "bulk.stop" : "close")}
+              </Button>
+            </Group>
+          </>
+        )}
       </Stack>
     </Modal>
   );

@@ -13,7 +13,16 @@ const missedShape = "M8 3v6M8 12.5h.01";
 /** lastText describes one of a job's last runs. */
 function lastText(t: Translate, explain: (e: unknown) => string, r: Last): string {
   const state = r.state === "missed" ? t("strip.missed", { n: r.count ?? 1 }) : t(`state.${r.state}`);
-  return [state, r.reason && reasonText(t, r.reason), explain(r.why), dateTime(r.at), r.duration_ms != null && shortDuration(r.duration_ms), r.shards ? t("run.shards", { n: r.shards }) : ""].filter(Boolean).join(" · ");
+  return [
+    state,
+    r.reason && reasonText(t, r.reason),
+    explain(r.why),
+    dateTime(r.at),
+    r.duration_ms != null && shortDuration(r.duration_ms),
+    r.shards ? t("run.shards", { n: r.shards }) : "",
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** LastStrip shows a job's last runs, oldest first, by shape, colour and text. Arrow keys move the focus within it. */
@@ -33,9 +42,29 @@ export function LastStrip({ runs, name }: { runs: Last[]; name: string }) {
     <ul className="last-strip" aria-label={t("strip.title", { name })} onKeyDown={move}>
       {cells.map((r, i) => {
         const text = lastText(t, explain, r);
-        const shared = { "data-cell": true, className: `last-cell last-${r.state}`, title: text, tabIndex: i === cells.length - 1 ? 0 : -1 };
-        const inside = <><Icon d={r.state === "missed" ? missedShape : shapes[r.state]} size={11} /><span className="sr-only">{text}</span></>;
-        return <li key={r.id ?? `missed ${r.at}`}>{r.id ? <Link href={`/runs/${r.id}`} {...shared}>{inside}</Link> : <span {...shared}>{inside}</span>}</li>;
+        const shared = {
+          "data-cell": true,
+          className: `last-cell last-${r.state}`,
+          title: text,
+          tabIndex: i === cells.length - 1 ? 0 : -1,
+        };
+        const inside = (
+          <>
+            <Icon d={r.state === "missed" ? missedShape : shapes[r.state]} size={11} />
+            <span className="sr-only">{text}</span>
+          </>
+        );
+        return (
+          <li key={r.id ?? `missed ${r.at}`}>
+            {r.id ? (
+              <Link href={`/runs/${r.id}`} {...shared}>
+                {inside}
+              </Link>
+            ) : (
+              <span {...shared}>{inside}</span>
+            )}
+          </li>
+        );
       })}
     </ul>
   );

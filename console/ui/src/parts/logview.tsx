@@ -50,7 +50,9 @@ function useLog(run: string, onState: () => void) {
       setStatus("ended");
       latest.current();
     });
-    source.addEventListener("error", () => setStatus(source.readyState === EventSource.CLOSED ? "broken" : "connecting"));
+    source.addEventListener("error", () =>
+      setStatus(source.readyState === EventSource.CLOSED ? "broken" : "connecting"),
+    );
     return () => {
       source.close();
       cancelAnimationFrame(frame);
@@ -84,7 +86,12 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
     // oxlint-disable-next-line react-hooks/exhaustive-deps -- version changes with the array
   }, [lines, version, text, level, dropped]);
 
-  const rows = useVirtualizer({ count: shown.length, getScrollElement: () => box.current, estimateSize: () => 19, overscan: 20 });
+  const rows = useVirtualizer({
+    count: shown.length,
+    getScrollElement: () => box.current,
+    estimateSize: () => 19,
+    overscan: 20,
+  });
   const count = shown.length;
   useEffect(() => {
     if (follow && count > 0) rows.scrollToIndex(count - 1, { align: "end" });
@@ -101,36 +108,113 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
         <SearchField value={text} onChange={setText} label={t("log.search")} />
         <Chips label={t("log.level")} values={levels} value={level} onChange={setLevel} name={(l) => l} />
         <Checkbox size="xs" checked={wrap} onChange={(e) => setWrap(e.currentTarget.checked)} label={t("log.wrap")} />
-        <Checkbox size="xs" checked={follow} onChange={(e) => setFollow(e.currentTarget.checked)} label={t("log.follow")} />
-        <Button component="a" size="compact-xs" variant="default" href={`/api/v1/runs/${run}/log.txt`} download={`${run}.log`} leftSection={<Icon d={icons.down} size={12} />}>{t("log.download")}</Button>
+        <Checkbox
+          size="xs"
+          checked={follow}
+          onChange={(e) => setFollow(e.currentTarget.checked)}
+          label={t("log.follow")}
+        />
+        <Button
+          component="a"
+          size="compact-xs"
+          variant="default"
+          href={`/api/v1/runs/${run}/log.txt`}
+          download={`${run}.log`}
+          leftSection={<Icon d={icons.down} size={12} />}
+        >
+          {t("log.download")}
+        </Button>
       </div>
-      <div className={`log ${wrap ? "log-wrap" : ""}`} ref={box} tabIndex={0} role="log" aria-live="off" aria-label={t("log.title")}
-        onWheel={(e) => { if (e.deltaY < 0) setFollow(false); }} onKeyDown={(e) => { if (["ArrowUp", "PageUp", "Home"].includes(e.key)) setFollow(false); if (e.key === "End") setFollow(true); }}
-        onScroll={(e) => { const b = e.currentTarget; if (b.scrollHeight - b.scrollTop - b.clientHeight < 4) setFollow(true); }}>
+      <div
+        className={`log ${wrap ? "log-wrap" : ""}`}
+        ref={box}
+        tabIndex={0}
+        role="log"
+        aria-live="off"
+        aria-label={t("log.title")}
+        onWheel={(e) => {
+          if (e.deltaY < 0) setFollow(false);
+        }}
+        onKeyDown={(e) => {
+          if (["ArrowUp", "PageUp", "Home"].includes(e.key)) setFollow(false);
+          if (e.key === "End") setFollow(true);
+        }}
+        onScroll={(e) => {
+          const b = e.currentTarget;
+          if (b.scrollHeight - b.scrollTop - b.clientHeight < 4) setFollow(true);
+        }}
+      >
         <div className="log-inner" style={{ height: rows.getTotalSize() }}>
           {rows.getVirtualItems().map((item) => {
             const line = shown[item.index];
-            return line && (
-              <div key={item.key} ref={rows.measureElement} data-index={item.index} className={`log-line level-${line.level}`} style={{ transform: `translateY(${item.start}px)` }}>
-                <span className="log-n">{several ? `${line.attempt}:` : ""}{lineInAttempt(line.n)}</span><span className="log-at" title={line.at}>{millis(line.at)}</span><span className="log-level">{line.level}</span>
-                <span className="log-text"><LineText text={line.text} /></span>
-              </div>
+            return (
+              line && (
+                <div
+                  key={item.key}
+                  ref={rows.measureElement}
+                  data-index={item.index}
+                  className={`log-line level-${line.level}`}
+                  style={{ transform: `translateY(${item.start}px)` }}
+                >
+                  <span className="log-n">
+                    {several ? `${line.attempt}:` : ""}
+                    {lineInAttempt(line.n)}
+                  </span>
+                  <span className="log-at" title={line.at}>
+                    {millis(line.at)}
+                  </span>
+                  <span className="log-level">{line.level}</span>
+                  <span className="log-text">
+                    <LineText text={line.text} />
+                  </span>
+                </div>
+              )
             );
           })}
         </div>
-        {count === 0 && <Text size="sm" className="log-empty">{lines.length ? t("log.nofit") : status === "ended" || over ? t("log.none") : t("log.waiting")}</Text>}
+        {count === 0 && (
+          <Text size="sm" className="log-empty">
+            {lines.length ? t("log.nofit") : status === "ended" || over ? t("log.none") : t("log.waiting")}
+          </Text>
+        )}
       </div>
       <Group gap="md" mt={4}>
-        <Text size="xs" c="dimmed" className="num">{count === lines.length ? t("log.lines", { n: lines.length }) : t("log.lines.of", { n: count, all: lines.length })}{dropped ? ` · ${t("log.dropped", { n: dropped })}` : ""}</Text>
-        <Text size="xs" c="dimmed" role="status">{t(`log.${status}`)}</Text>
+        <Text size="xs" c="dimmed" className="num">
+          {count === lines.length
+            ? t("log.lines", { n: lines.length })
+            : t("log.lines.of", { n: count, all: lines.length })}
+          {dropped ? ` · ${t("log.dropped", { n: dropped })}` : ""}
+        </Text>
+        <Text size="xs" c="dimmed" role="status">
+          {t(`log.${status}`)}
+        </Text>
       </Group>
     </div>
   );
 }
 
 function LineText({ text }: { text: string }) {
-  return <>{spans(text).map((s, i) => {
-    const c = [s.color && `fg-${s.color}`, s.background && `bg-${s.background}`, s.bold && "bold", s.dim && "dim", s.italic && "italic", s.underline && "underline"].filter(Boolean).join(" ");
-    return c ? <span key={i} className={c}>{s.text}</span> : s.text;
-  })}</>;
+  return (
+    <>
+      {spans(text).map((s, i) => {
+        const c = [
+          s.color && `fg-${s.color}`,
+          s.background && `bg-${s.background}`,
+          s.bold && "bold",
+          s.dim && "dim",
+          s.italic && "italic",
+          s.underline && "underline",
+        ]
+          .filter(Boolean)
+          .join(" ");
+        return c ? (
+          <span key={i} className={c}>
+            {s.text}
+          </span>
+        ) : (
+          s.text
+        );
+      })}
+    </>
+  );
 }

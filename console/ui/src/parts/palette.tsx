@@ -18,7 +18,9 @@ export function Palette({ opened, onClose, commands }: { opened: boolean; onClos
   return (
     <Modal.Root opened={opened} onClose={onClose} padding={0} yOffset="10vh">
       <Modal.Overlay />
-      <Modal.Content aria-label={t("palette.open")}><Modal.Body>{opened && <Inner onClose={onClose} commands={commands} />}</Modal.Body></Modal.Content>
+      <Modal.Content aria-label={t("palette.open")}>
+        <Modal.Body>{opened && <Inner onClose={onClose} commands={commands} />}</Modal.Body>
+      </Modal.Content>
     </Modal.Root>
   );
 }
@@ -29,15 +31,27 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const [q] = useDebouncedValue(text.trim(), 150);
-  const jobs = useQuery({ queryKey: ["palette", q], queryFn: ({ signal }) => findJobs({ q, limit: 8 }, signal), enabled: q !== "", placeholderData: keepPreviousData });
+  const jobs = useQuery({
+    queryKey: ["palette", q],
+    queryFn: ({ signal }) => findJobs({ q, limit: 8 }, signal),
+    enabled: q !== "",
+    placeholderData: keepPreviousData,
+  });
   const words = text.trim().toLowerCase();
   // Jobs with the text in their names come first. Until the answer arrives, Enter must not open a job that was found for a shorter text.
-  const named = (name: string) => { const n = name.toLowerCase(); return n.startsWith(words) ? 2 : n.includes(words) ? 1 : 0; };
-  const fitting = (jobs.data ?? []).filter((j) => named(j.name) > 0 || (!jobs.isPlaceholderData && q.toLowerCase() === words)).sort((a, b) => named(b.name) - named(a.name));
+  const named = (name: string) => {
+    const n = name.toLowerCase();
+    return n.startsWith(words) ? 2 : n.includes(words) ? 1 : 0;
+  };
+  const fitting = (jobs.data ?? [])
+    .filter((j) => named(j.name) > 0 || (!jobs.isPlaceholderData && q.toLowerCase() === words))
+    .sort((a, b) => named(b.name) - named(a.name));
   const found: Command[] = [
     ...commands.filter((c) => c.label.toLowerCase().includes(words)),
     ...(words ? fitting.map((j) => ({ label: j.name, hint: j.group, run: () => navigate(`/jobs/${j.id}`) })) : []),
-    ...(/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(words) ? [{ label: t("palette.run", { id: words }), run: () => navigate(`/runs/${words}`) }] : []),
+    ...(/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(words)
+      ? [{ label: t("palette.run", { id: words }), run: () => navigate(`/runs/${words}`) }]
+      : []),
   ];
   const chosen = Math.min(at, found.length - 1);
 
@@ -56,18 +70,48 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
 
   return (
     <div onKeyDown={onKey}>
-      <TextInput data-autofocus size="md" variant="unstyled" px="md" placeholder={t("palette.placeholder")} aria-label={t("palette.placeholder")} value={text}
-        onChange={(e) => { setText(e.currentTarget.value); setAt(0); }}
-        role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${chosen}` : undefined} />
+      <TextInput
+        data-autofocus
+        size="md"
+        variant="unstyled"
+        px="md"
+        placeholder={t("palette.placeholder")}
+        aria-label={t("palette.placeholder")}
+        value={text}
+        onChange={(e) => {
+          setText(e.currentTarget.value);
+          setAt(0);
+        }}
+        role="combobox"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-activedescendant={found.length ? `palette-${chosen}` : undefined}
+      />
       <div role="listbox" id="palette-list" className="palette-list" aria-label={t("palette.open")}>
         {found.map((c, i) => (
-          <div key={`${i}${c.label}`} id={`palette-${i}`} role="option" aria-selected={i === chosen} className="palette-item" tabIndex={-1}
-            ref={(el) => { if (i === chosen) el?.scrollIntoView({ block: "nearest" }); }}
-            onMouseMove={() => setAt(i)} onClick={() => pick(c)}>
-            <span>{c.label}</span>{c.hint && (/^(.|g .)$/.test(c.hint) ? <Kbd size="xs">{c.hint}</Kbd> : <span className="faint">{c.hint}</span>)}
+          <div
+            key={`${i}${c.label}`}
+            id={`palette-${i}`}
+            role="option"
+            aria-selected={i === chosen}
+            className="palette-item"
+            tabIndex={-1}
+            ref={(el) => {
+              if (i === chosen) el?.scrollIntoView({ block: "nearest" });
+            }}
+            onMouseMove={() => setAt(i)}
+            onClick={() => pick(c)}
+          >
+            <span>{c.label}</span>
+            {c.hint &&
+              (/^(.|g .)$/.test(c.hint) ? <Kbd size="xs">{c.hint}</Kbd> : <span className="faint">{c.hint}</span>)}
           </div>
         ))}
-        {found.length === 0 && <Text size="sm" c="dimmed" p="sm">{t("palette.none")}</Text>}
+        {found.length === 0 && (
+          <Text size="sm" c="dimmed" p="sm">
+            {t("palette.none")}
+          </Text>
+        )}
       </div>
     </div>
   );

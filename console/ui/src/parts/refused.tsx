@@ -13,7 +13,12 @@ export function For({ operators, children }: { operators?: boolean; children: Re
   return (
     <>
       <PageHead title={t("refused.title")} />
-      <Empty title={t(operators ? "refused.operators" : "refused.admins")}>{t("refused.text", { role: t(`role.${role}`) })} <Link className="link" href="/">{t("nav.overview")}</Link></Empty>
+      <Empty title={t(operators ? "refused.operators" : "refused.admins")}>
+        {t("refused.text", { role: t(`role.${role}`) })}{" "}
+        <Link className="link" href="/">
+          {t("nav.overview")}
+        </Link>
+      </Empty>
     </>
   );
 }

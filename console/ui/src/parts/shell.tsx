@@ -1,4 +1,17 @@
-import { AppShell, Burger, Button, Group, Kbd, Modal, NavLink, Table, Text, UnstyledButton, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
+import {
+  AppShell,
+  Burger,
+  Button,
+  Group,
+  Kbd,
+  Modal,
+  NavLink,
+  Table,
+  Text,
+  UnstyledButton,
+  useComputedColorScheme,
+  useMantineColorScheme,
+} from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { useIsFetching, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState, type ReactNode } from "react";
@@ -68,7 +81,7 @@ export function Shell({ children }: { children: ReactNode }) {
   useKeys({
     "?": setHelp.open,
     "/": () => document.querySelector<HTMLElement>("[data-search]")?.focus(),
-    "n": () => may.operate && navigate("/jobs/new"),
+    n: () => may.operate && navigate("/jobs/new"),
     ...Object.fromEntries(shown.map((p) => [p.keys, () => navigate(p.path)])),
   });
 
@@ -77,7 +90,10 @@ export function Shell({ children }: { children: ReactNode }) {
     ...(may.operate ? [{ label: t("jobs.new"), hint: "n", run: () => navigate("/jobs/new") }] : []),
     ...(may.administer ? [{ label: t("calendars.new"), run: () => navigate(`/calendars/${newCalendar}`) }] : []),
     { label: t("runs.failed"), run: () => navigate("/runs?state=failed") },
-    { label: t(scheme === "dark" ? "theme.light" : "theme.dark"), run: () => setColorScheme(scheme === "dark" ? "light" : "dark") },
+    {
+      label: t(scheme === "dark" ? "theme.light" : "theme.dark"),
+      run: () => setColorScheme(scheme === "dark" ? "light" : "dark"),
+    },
     { label: language === "en" ? "简体中文" : "English", run: () => setLanguage(language === "en" ? "zh" : "en") },
     { label: t("help.title"), hint: "?", run: setHelp.open },
     { label: t("account.title"), run: () => navigate("/account") },
@@ -85,44 +101,130 @@ export function Shell({ children }: { children: ReactNode }) {
   ];
 
   return (
-    <AppShell header={{ height: 44 }} navbar={{ width: 176, breakpoint: "sm", collapsed: { mobile: !menu } }} padding="md" transitionDuration={0}>
-      <a className="skip" href="#main">{t("skip")}</a>
+    <AppShell
+      header={{ height: 44 }}
+      navbar={{ width: 176, breakpoint: "sm", collapsed: { mobile: !menu } }}
+      padding="md"
+      transitionDuration={0}
+    >
+      <a className="skip" href="#main">
+        {t("skip")}
+      </a>
       <AppShell.Header className="header">
         <Group h="100%" px="sm" justify="space-between" wrap="nowrap" gap="xs">
           <Group gap="xs" wrap="nowrap">
-            <Burger opened={menu} onClick={() => setMenu(!menu)} aria-expanded={menu} hiddenFrom="sm" size="sm" aria-label={t("menu")} />
-            <Link href="/" className="brand"><img src="/bell.svg" width={20} height={20} alt="" />Belfry</Link>
+            <Burger
+              opened={menu}
+              onClick={() => setMenu(!menu)}
+              aria-expanded={menu}
+              hiddenFrom="sm"
+              size="sm"
+              aria-label={t("menu")}
+            />
+            <Link href="/" className="brand">
+              <img src="/bell.svg" width={20} height={20} alt="" />
+              Belfry
+            </Link>
           </Group>
-          <span className="zone" title={t("zone.title")}>{t("zone.all", { zone: viewerZone(), offset: offset(new Date()) })}</span>
-          <Button variant="default" size="compact-sm" onClick={setPalette.open} leftSection={<Icon d={icons.search} size={14} />} className="palette-button"
-            rightSection={<Kbd size="xs" visibleFrom="sm">Ctrl K</Kbd>}>{t("palette.open")}</Button>
+          <span className="zone" title={t("zone.title")}>
+            {t("zone.all", { zone: viewerZone(), offset: offset(new Date()) })}
+          </span>
+          <Button
+            variant="default"
+            size="compact-sm"
+            onClick={setPalette.open}
+            leftSection={<Icon d={icons.search} size={14} />}
+            className="palette-button"
+            rightSection={
+              <Kbd size="xs" visibleFrom="sm">
+                Ctrl K
+              </Kbd>
+            }
+          >
+            {t("palette.open")}
+          </Button>
         </Group>
       </AppShell.Header>
       <AppShell.Navbar p="xs" aria-label={t("menu")}>
         <div className="nav-main">
           {shown.map((p) => (
-            <NavLink key={p.path} component={Link} href={p.path} label={t(p.key)} active={p.path === "/" ? path === "/" : path.startsWith(p.path)}
-              aria-current={(p.path === "/" ? path === "/" : path.startsWith(p.path)) ? "page" : undefined} className="nav-link" />
+            <NavLink
+              key={p.path}
+              component={Link}
+              href={p.path}
+              label={t(p.key)}
+              active={p.path === "/" ? path === "/" : path.startsWith(p.path)}
+              aria-current={(p.path === "/" ? path === "/" : path.startsWith(p.path)) ? "page" : undefined}
+              className="nav-link"
+            />
           ))}
         </div>
         <div className="nav-foot">
-          <LanguageSwitch /><ThemeSwitch />
-          <Button variant="subtle" color="gray" size="compact-sm" leftSection={<Icon d={icons.keyboard} />} onClick={setHelp.open}>{t("help.short")}</Button>
+          <LanguageSwitch />
+          <ThemeSwitch />
+          <Button
+            variant="subtle"
+            color="gray"
+            size="compact-sm"
+            leftSection={<Icon d={icons.keyboard} />}
+            onClick={setHelp.open}
+          >
+            {t("help.short")}
+          </Button>
           <div className="whoami">
-            <Text size="sm" fw={600} truncate><Link href="/account" className="plain-link" title={t("account.title")}>{me.username}</Link></Text>
-            <Text size="xs" c="dimmed">{t(`role.${me.role}`)}{me.groups.length ? ` · ${me.groups.join(", ")}` : ""}</Text>
-            <Group gap="sm"><Link className="link" href="/account">{t("account.short")}</Link><UnstyledButton className="link" onClick={() => void logOut()}>{t("logout")}</UnstyledButton></Group>
+            <Text size="sm" fw={600} truncate>
+              <Link href="/account" className="plain-link" title={t("account.title")}>
+                {me.username}
+              </Link>
+            </Text>
+            <Text size="xs" c="dimmed">
+              {t(`role.${me.role}`)}
+              {me.groups.length ? ` · ${me.groups.join(", ")}` : ""}
+            </Text>
+            <Group gap="sm">
+              <Link className="link" href="/account">
+                {t("account.short")}
+              </Link>
+              <UnstyledButton className="link" onClick={() => void logOut()}>
+                {t("logout")}
+              </UnstyledButton>
+            </Group>
           </div>
         </div>
       </AppShell.Navbar>
-      <AppShell.Main id="main" tabIndex={-1} aria-busy={loading}>{children}</AppShell.Main>
+      <AppShell.Main id="main" tabIndex={-1} aria-busy={loading}>
+        {children}
+      </AppShell.Main>
       <Palette opened={palette} onClose={setPalette.close} commands={commands} />
-      <Modal opened={help} onClose={setHelp.close} title={t("help.title")} closeButtonProps={{ "aria-label": t("close") }}>
+      <Modal
+        opened={help}
+        onClose={setHelp.close}
+        title={t("help.title")}
+        closeButtonProps={{ "aria-label": t("close") }}
+      >
         <Table>
           <Table.Tbody>
-            {([["Ctrl K", t("help.palette")], ["/", t("help.search")], ["j k", t("help.rows")], ["Enter", t("help.open")], ...(may.operate ? [["n", t("jobs.new")]] : []),
-              ...shown.map((p) => [p.keys, t(p.key)]), ["?", t("help.title")]] as [string, string][]).map(([k, what]) => (
-              <Table.Tr key={k}><Table.Td w={110}>{k.split(" ").map((x) => <Kbd key={x} mr={4}>{x}</Kbd>)}</Table.Td><Table.Td>{what}</Table.Td></Table.Tr>
+            {(
+              [
+                ["Ctrl K", t("help.palette")],
+                ["/", t("help.search")],
+                ["j k", t("help.rows")],
+                ["Enter", t("help.open")],
+                ...(may.operate ? [["n", t("jobs.new")]] : []),
+                ...shown.map((p) => [p.keys, t(p.key)]),
+                ["?", t("help.title")],
+              ] as [string, string][]
+            ).map(([k, what]) => (
+              <Table.Tr key={k}>
+                <Table.Td w={110}>
+                  {k.split(" ").map((x) => (
+                    <Kbd key={x} mr={4}>
+                      {x}
+                    </Kbd>
+                  ))}
+                </Table.Td>
+                <Table.Td>{what}</Table.Td>
+              </Table.Tr>
             ))}
           </Table.Tbody>
         </Table>

@@ -22,13 +22,43 @@ export function Tiles({ stale, at, children }: { stale: boolean; at: number; chi
   return (
     <>
       <div className={`tiles${stale ? " tiles-stale" : ""}`}>{children}</div>
-      <Text size="xs" className="stale-note" role="status">{stale && at > 0 ? t("tiles.stale", { at: clock(new Date(at), now) }) : ""}</Text>
+      <Text size="xs" className="stale-note" role="status">
+        {stale && at > 0 ? t("tiles.stale", { at: clock(new Date(at), now) }) : ""}
+      </Text>
     </>
   );
 }
 
 /** Tile is a number with its name and a note. */
-export function Tile({ name, value, note, bad, warn, href }: { name: string; value: ReactNode; note?: string; bad?: boolean; warn?: boolean; href?: string }) {
-  const inner = <><span className="tile-name">{name}</span><span className={`tile-value ${bad ? "bad" : warn ? "warn" : ""}`}>{value}</span><span className="tile-note">{note || " "}</span></>;
-  return href ? <Link href={href} className="tile">{inner}</Link> : <div className="tile">{inner}</div>;
+export function Tile({
+  name,
+  value,
+  note,
+  bad,
+  warn,
+  href,
+}: {
+  name: string;
+  value: ReactNode;
+  note?: string;
+  bad?: boolean;
+  warn?: boolean;
+  href?: string;
+}) {
+  const inner = (
+    <>
+      <span className="tile-name">{name}</span>
+      <span className={`tile-value ${bad ? "bad" : warn ? "warn" : ""}`}>{value}</span>
+      <span className="tile-note" title={note}>
+        {note || " "}
+      </span>
+    </>
+  );
+  return href ? (
+    <Link href={href} className="tile">
+      {inner}
+    </Link>
+  ) : (
+    <div className="tile">{inner}</div>
+  );
 }

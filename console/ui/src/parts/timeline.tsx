@@ -17,22 +17,51 @@ export function Timeline({ run, now }: { run: RunDetail; now: Date }) {
       {entries.map(({ step, gap }, i) => (
         <li key={i} className={`step step-${step.kind}`}>
           {/* A step before the one above it was early: runs are bound a little ahead of their due instant. */}
-          {gap && <div className="gap">{gap.ms >= 0 ? t(`gap.${gap.kind}`, { d: shortDuration(gap.ms) }) : t("gap.early", { d: shortDuration(-gap.ms) })}</div>}
+          {gap && (
+            <div className="gap">
+              {gap.ms >= 0
+                ? t(`gap.${gap.kind}`, { d: shortDuration(gap.ms) })
+                : t("gap.early", { d: shortDuration(-gap.ms) })}
+            </div>
+          )}
           <div className="step-line">
-            <span className="num step-at" title={step.at}>{millis(step.at)}</span>
+            <span className="num step-at" title={step.at}>
+              {millis(step.at)}
+            </span>
             <span>
               {step.kind === "fire" && !run.fire_time ? t("step.created") : t(`step.${step.kind}`)}
-              {step.kind === "dispatched" && (step.attemptOf?.instance || run.instance) ? ` ${step.attemptOf?.instance || run.instance}` : ""}
-              {run.max_attempts > 1 && step.attempt !== undefined && step.kind !== "finished" && <span className="faint"> {t("step.attempt", { n: step.attempt })}</span>}
-              {step.kind === "finished" && step.attemptOf && <span className="faint"> {[step.attemptOf.outcome && t(`outcome.${outcome(step.attemptOf.outcome)}`), step.attemptOf.reason && reasonText(t, step.attemptOf.reason)].filter(Boolean).join(": ")}</span>}
+              {step.kind === "dispatched" && (step.attemptOf?.instance || run.instance)
+                ? ` ${step.attemptOf?.instance || run.instance}`
+                : ""}
+              {run.max_attempts > 1 && step.attempt !== undefined && step.kind !== "finished" && (
+                <span className="faint"> {t("step.attempt", { n: step.attempt })}</span>
+              )}
+              {step.kind === "finished" && step.attemptOf && (
+                <span className="faint">
+                  {" "}
+                  {[
+                    step.attemptOf.outcome && t(`outcome.${outcome(step.attemptOf.outcome)}`),
+                    step.attemptOf.reason && reasonText(t, step.attemptOf.reason),
+                  ]
+                    .filter(Boolean)
+                    .join(": ")}
+                </span>
+              )}
             </span>
           </div>
-          {step.kind === "finished" && step.attemptOf?.message && step.attemptOf.message !== run.message && <pre className="message-block">{message(step.attemptOf)}</pre>}
+          {step.kind === "finished" && step.attemptOf?.message && step.attemptOf.message !== run.message && (
+            <pre className="message-block">{message(step.attemptOf)}</pre>
+          )}
         </li>
       ))}
-      {open !== undefined && <li className="step step-open"><div className="gap">{t("gap.running", { d: shortDuration(Math.max(0, open)) })}</div></li>}
+      {open !== undefined && (
+        <li className="step step-open">
+          <div className="gap">{t("gap.running", { d: shortDuration(Math.max(0, open)) })}</div>
+        </li>
+      )}
     </ol>
   );
 }
 
-const outcome = (o: string) => (o === "succeeded" || o === "failed" || o === "cancelled" || o === "lost" || o === "unstarted" ? o : "other");
+const outcome = (o: string) =>
+  o === "succeeded" || o === "failed" || o === "cancelled" || o === "lost" || o === "unstarted" ? o : "other";

@@ -1,0 +1,64 @@
+import { Anchor } from "@mantine/core";
+import { useT } from "../i18n";
+import { Chips, GroupPick, Pick, SearchField } from "./filters";
+
+export const jobFilters = ["q", "group", "tag", "enabled", "kind", "calendar"] as const;
+type Filters = Record<(typeof jobFilters)[number], string>;
+const kinds = ["none", "cron", "fixed_rate", "fixed_delay", "once"] as const;
+
+/** JobFilters are the filters of the list of jobs. clear is set if a filter is. */
+export function JobFilters({
+  f,
+  set,
+  tags,
+  clear,
+}: {
+  f: Filters;
+  set: (change: Partial<Filters>) => void;
+  tags: string[];
+  clear?: () => void;
+}) {
+  const t = useT();
+  return (
+    <div className="filters">
+      <SearchField value={f.q} onChange={(q) => set({ q })} label={t("jobs.search")} />
+      <GroupPick value={f.group} onChange={(group) => set({ group })} />
+      <Pick
+        label={t("field.schedule")}
+        value={f.kind}
+        onChange={(kind) => set({ kind })}
+        data={kinds.map((k) => ({ value: k, label: t(`kind.${k}`) }))}
+      />
+      <Chips
+        label={t("jobs.enabled")}
+        values={["true", "false"] as const}
+        value={f.enabled}
+        onChange={(v) => set({ enabled: v.split(",").at(-1) ?? "" })}
+        name={(v) => t(v === "true" ? "job.enabled" : "job.disabled")}
+      />
+      {tags.length > 0 && (
+        <Chips
+          label={t("field.tags")}
+          values={tags}
+          value={f.tag}
+          onChange={(v) => set({ tag: v.split(",").at(-1) ?? "" })}
+          name={(v) => `#${v}`}
+        />
+      )}
+      {f.calendar && (
+        <Chips
+          label={t("field.calendar")}
+          values={[f.calendar]}
+          value={f.calendar}
+          onChange={() => set({ calendar: "" })}
+          name={(v) => `${t("jobs.calendar", { name: v })} ×`}
+        />
+      )}
+      {clear && (
+        <Anchor component="button" type="button" size="xs" onClick={clear}>
+          {t("clear.filters")}
+        </Anchor>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,177 @@
+import { ActionIcon, Badge, Group, Menu, Tooltip } from "@mantine/core";
+import { Link, useLocation } from "wouter";
+import type { Job, Schemas } from "../api/client";
+import { useT } from "../i18n";
+import { useMay } from "../lib/me";
+import { EnableSwitch } from "./actions";
+import { Countdown, Icon, icons, Instant } from "./basics";
+import { LastStrip } from "./laststrip";
+import { scheduleText } from "./schedule";
+
+type Row = Schemas["ListedJob"];
+
+/** JobTable is the list of jobs. A user who may operate chooses jobs in it. */
+export function JobTable({
+  jobs,
+  chosen,
+  choose,
+  chooseAll,
+  onTag,
+  onRun,
+  onDelete,
+}: {
+  jobs: Row[];
+  chosen: ReadonlySet<number>;
+  choose: (id: number, on: boolean) => void;
+  chooseAll: (on: boolean) => void;
+  onTag: (tag: string) => void;
+  onRun: (job: Job) => void;
+  onDelete: (job: Job) => void;
+}) {
+  const t = useT();
+  const may = useMay();
+  const picked = jobs.filter((j) => chosen.has(j.id)).length;
+  return (
+    <div className="table-box">
+      <table className="list">
+        <thead>
+          <tr>
+            {may.operate && (
+              <th className="tick">
+                <input
+                  type="checkbox"
+                  aria-label={t("choose.all")}
+                  checked={picked === jobs.length}
+                  ref={(el) => {
+                    if (el) el.indeterminate = picked > 0 && picked < jobs.length;
+                  }}
+                  onChange={(e) => chooseAll(e.currentTarget.checked)}
+                />
+              </th>
+            )}
+            <th>{t("field.name")}</th>
+            <th className="wide">{t("field.group")}</th>
+            <th className="wide">{t("field.schedule")}</th>
+            <th className="mid">{t("job.next")}</th>
+            <th className="mid">{t("strip.head")}</th>
+            <th>{t("job.enabled")}</th>
+            <th>
+              <span className="sr-only">{t("actions")}</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {jobs.map((j) => (
+            <tr key={j.id} aria-selected={may.operate ? chosen.has(j.id) : undefined}>
+              {may.operate && (
+                <td className="tick">
+                  <input
+                    type="checkbox"
+                    checked={chosen.has(j.id)}
+                    onChange={(e) => choose(j.id, e.currentTarget.checked)}
+                    aria-label={t("choose.job", { name: j.name })}
+                  />
+                </td>
+              )}
+              <td className="grow">
+                <div className="clamp job-name">
+                  <Link href={`/jobs/${j.id}`} data-row className="row-link" title={j.name}>
+                    {j.name}
+                  </Link>
+                  {j.tags.map((tag) => (
+                    <button key={tag} type="button" className="tag" onClick={() => onTag(tag)}>
+                      #{tag}
+                    </button>
+                  ))}
+                </div>
+                <div className="narrow-only one-line">
+                  {j.group} · {scheduleText(t, j.schedule)}
+                </div>
+                {!!j.last_runs?.length && (
+                  <div className="phone-only">
+                    <LastStrip runs={j.last_runs.slice(0, 8)} name={j.name} />
+                  </div>
+                )}
+              </td>
+              <td className="wide">
+                <div className="clamp" title={j.group}>
+                  {j.group}
+                </div>
+              </td>
+              <td className="wide mono">
+                {scheduleText(t, j.schedule)}
+                {j.note && (
+                  <Tooltip label={j.note}>
+                    <Badge ml={6} size="xs" color="yellow" variant="light" tabIndex={0}>
+                      {t("note")}
+                    </Badge>
+                  </Tooltip>
+                )}
+              </td>
+              <td className="mid num">
+                {j.enabled && j.next_fire_time ? (
+                  <>
+                    <Instant at={j.next_fire_time} now={new Date()} /> <Countdown at={j.next_fire_time} />
+                  </>
+                ) : (
+                  <span className="faint">–</span>
+                )}
+              </td>
+              <td className="mid">
+                <LastStrip runs={j.last_runs ?? []} name={j.name} />
+              </td>
+              <td>
+                <EnableSwitch job={j} />
+              </td>
+              <td className="row-actions">{may.operate && <RowActions job={j} onRun={onRun} onDelete={onDelete} />}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+/** RowActions are the actions on a job that a user may do from the list. */
+function RowActions({
+  job: j,
+  onRun,
+  onDelete,
+}: {
+  job: Job;
+  onRun: (job: Job) => void;
+  onDelete: (job: Job) => void;
+}) {
+  const t = useT();
+  const [, navigate] = useLocation();
+  return (
+    <Group gap={2} wrap="nowrap" justify="flex-end">
+      <Tooltip label={t("run.now")}>
+        <ActionIcon
+          variant="subtle"
+          size="sm"
+          onClick={() => onRun(j)}
+          aria-label={t("run.now.title", { name: j.name })}
+        >
+          <Icon d={icons.play} />
+        </ActionIcon>
+      </Tooltip>
+      <Menu position="bottom-end" width={160}>
+        <Menu.Target>
+          <ActionIcon variant="subtle" color="gray" size="sm" aria-label={t("more", { name: j.name })}>
+            ⋯
+          </ActionIcon>
+        </Menu.Target>
+        <Menu.Dropdown>
+          <Menu.Item onClick={() => navigate(`/jobs/${j.id}/edit`)}>{t("edit")}</Menu.Item>
+          <Menu.Item onClick={() => navigate(`/jobs/new?clone=${j.id}`)}>{t("clone")}</Menu.Item>
+          <Menu.Item onClick={() => navigate(`/runs?job_id=${j.id}`)}>{t("nav.runs")}</Menu.Item>
+          <Menu.Divider />
+          <Menu.Item color="red" onClick={() => onDelete(j)}>
+            {t("delete")}
+          </Menu.Item>
+        </Menu.Dropdown>
+      </Menu>
+    </Group>
+  );
+}

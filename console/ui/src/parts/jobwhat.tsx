@@ -1,0 +1,186 @@
+import {
+  Autocomplete,
+  Input,
+  Loader,
+  SegmentedControl,
+  Select,
+  SimpleGrid,
+  Stack,
+  TagsInput,
+  Text,
+  Textarea,
+  TextInput,
+} from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
+import { get, type Answer, type Group, type JobInput } from "../api/client";
+import { useT } from "../i18n";
+import { Section } from "./basics";
+
+const CodeEditor = lazy(() => import("./codeeditor"));
+
+const languages = ["bash", "sh", "python", "node", "php", "powershell", "go"] as const;
+
+/** Change changes fields of a draft. The function form receives the present draft. */
+export type Change = (c: Partial<JobInput> | ((before: JobInput) => Partial<JobInput>)) => void;
+
+interface Fields {
+  d: JobInput;
+  set: Change;
+  at: (field: string) => string | undefined;
+}
+
+/** JobWhat is the part of a job's form about its name and what it runs. fresh is true for a new job. */
+export function JobWhat({ d, set, at, fresh, groups }: Fields & { fresh: boolean; groups: Group[] }) {
+  const t = useT();
+  const instances = useQuery({
+    queryKey: ["instances", d.group],
+    queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: d.group } }),
+    enabled: groups.some((g) => g.name === d.group),
+    retry: false,
+  });
+  const handlers = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
+
+  return (
+    <Section title={t("form.what")}>
+      <Stack gap="sm">
+        <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
+          <TextInput
+            label={t("field.name")}
+            value={d.name}
+            onChange={(e) => set({ name: e.currentTarget.value })}
+            error={at("name")}
+            maxLength={128}
+            data-autofocus
+            autoFocus={fresh}
+            required
+          />
+          <Select
+            label={t("field.group")}
+            description={t("field.group.help")}
+            inputWrapperOrder={["label", "input", "description", "error"]}
+            required
+            allowDeselect={false}
+            searchable
+            value={d.group || null}
+            onChange={(g) => set({ group: g ?? "" })}
+            error={at("group")}
+            data={groups.map((g) => ({
+              value: g.name,
+              label: t("form.group", { name: g.name, n: g.instances }),
+            }))}
+          />
+        </SimpleGrid>
+        <SegmentedControl
+          size="xs"
+          w="fit-content"
+          value={d.script ? "script" : "handler"}
+          aria-label={t("form.runs")}
+          onChange={(v) =>
+            set(
+              v === "script"
+                ? { script: { language: "bash", code: 'echo "hello, $BELFRY_PARAM"\n' } }
+                : { script: undefined },
+            )
+          }
+          data={[
+            { value: "handler", label: t("field.handler") },
+            { value: "script", label: t("field.script") },
+          ]}
+        />
+        {d.script ? (
+          <ScriptFields d={d} script={d.script} set={set} at={at} instances={instances.data?.items} />
+        ) : (
+          <Autocomplete
+            label={t("field.handler")}
+            required
+            description={handlers.length ? t("form.handlers", { list: handlers.join(", ") }) : t("form.nohandlers")}
+            inputWrapperOrder={["label", "input", "description", "error"]}
+            value={d.handler ?? ""}
+            onChange={(v) => set({ handler: v })}
+            data={handlers}
+            error={at("handler")}
+            classNames={{ input: "mono" }}
+          />
+        )}
+        <Textarea
+          label={t("field.param")}
+          description={t("field.param.help")}
+          inputWrapperOrder={["label", "input", "description", "error"]}
+          autosize
+          minRows={2}
+          maxRows={14}
+          value={d.param ?? ""}
+          onChange={(e) => set({ param: e.currentTarget.value })}
+          error={at("param")}
+          classNames={{ input: "mono" }}
+        />
+        <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
+          <TextInput
+            label={t("field.description")}
+            value={d.description ?? ""}
+            onChange={(e) => set({ description: e.currentTarget.value })}
+            error={at("description")}
+          />
+          <TagsInput
+            label={t("field.tags")}
+            value={d.tags ?? []}
+            onChange={(tags) => set({ tags })}
+            error={at("tags")}
+            maxTags={16}
+          />
+        </SimpleGrid>
+      </Stack>
+    </Section>
+  );
+}
+
+function ScriptFields({
+  d,
+  script,
+  set,
+  at,
+  instances,
+}: Fields & {
+  script: NonNullable<JobInput["script"]>;
+  instances?: Answer<"/api/v1/groups/{name}/instances", "get">["items"];
+}) {
+  const t = useT();
+  return (
+    <>
+      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
+        <Select
+          label={t("field.language")}
+          data={[...languages]}
+          value={script.language}
+          allowDeselect={false}
+          onChange={(l) => set({ script: { ...script, language: l as "bash" } })}
+          error={at("script.language")}
+        />
+        <TextInput
+          label={t("field.remark")}
+          description={t("field.remark.help")}
+          inputWrapperOrder={["label", "input", "description", "error"]}
+          value={script.remark ?? ""}
+          onChange={(e) => set({ script: { ...script, remark: e.currentTarget.value } })}
+          error={at("script.remark")}
+        />
+      </SimpleGrid>
+      <Input.Wrapper label={t("field.code")} error={at("script.code")}>
+        <Suspense fallback={<Loader size="sm" />}>
+          <CodeEditor
+            value={script.code}
+            onChange={(code) => set((b) => (b.script ? { script: { ...b.script, code } } : {}))}
+            language={script.language}
+            label={t("field.code")}
+          />
+        </Suspense>
+      </Input.Wrapper>
+      {instances && !instances.some((i) => i.script_languages.includes(script.language)) && (
+        <Text size="xs" c="var(--warn)">
+          {t("form.nolanguage", { language: script.language, group: d.group })}
+        </Text>
+      )}
+    </>
+  );
+}
