@@ -153,14 +153,7 @@ func TestRunsCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
 func TestRollUpWaitsForTransactionsUnderWay(t *testing.T) {
 	f := newFixture(t)
 	f.exec(`UPDATE run_stats_mark SET through = now() - interval '10 minutes'`)
-	tx, err := f.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.WithoutCancel(t.Context()))
-	if _, err := tx.Exec(t.Context(), `SET idle_in_transaction_session_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
+	tx := pgtest.Begin(t, f.pool)
 	start := time.Now().UTC()
 	if _, err := tx.Exec(t.Context(), insertRun, domain.NewRunID(start), "a", "succeeded", "", start, 0); err != nil {
 		t.Fatal(err)
