@@ -96,6 +96,7 @@ func TestBadInput(t *testing.T) {
 		{"limit too large", get, jobs + "?limit=501", "", 422, []string{"limit"}, ""},
 		{"limit no number", get, jobs + "?limit=many", "", 422, []string{"limit"}, ""},
 		{"several bad parameters", get, "/api/v1/runs?state=done&from=yesterday&cause=x&limit=0", "", 422, []string{"limit", "state[0]", "cause", "from"}, ""},
+		{"planned is no boolean", get, "/api/v1/runs?planned=maybe", "", 422, []string{"planned"}, ""},
 		{"NUL in parameters", get, jobs + "?q=a%00&tag=%00&group=%ff", "", 422, []string{"group", "q", "tag"}, "NUL"},
 		{"NUL in a parameter of another list", get, "/api/v1/audit?actor=%00&limit=1", "", 422, []string{"actor"}, "NUL"},
 		{"NUL in a path", get, "/api/v1/groups/a%00b", "", 422, []string{"name"}, "NUL"},

@@ -408,6 +408,9 @@ func TestPlannedRuns(t *testing.T) {
 	for _, args := range []string{"--planned", "--state pending"} {
 		belfry(t, "", append([]string{"run", "list"}, strings.Fields(args)...)...).want(t, ExitDone, "soon")
 	}
+	if r := belfry(t, "", "run", "list", "--state", "pending", "--no-planned"); r.code != ExitDone || strings.Contains(r.stdout, "soon") {
+		t.Errorf("got %+v", r)
+	}
 }
 
 func TestAttempts(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,8 +54,11 @@ func newConsole(t *testing.T) *console {
 	mux.HandleFunc("POST /api/v1/jobs/{id}/trigger", func(w http.ResponseWriter, r *http.Request) {
 		c.withJob(w, r, func(*domain.Job) any { return json.RawMessage(`{"run_ids":["` + someRun + `"]}`) })
 	})
-	mux.HandleFunc("GET /api/v1/runs", func(w http.ResponseWriter, _ *http.Request) {
-		json.NewEncoder(w).Encode(map[string]any{"items": c.runs, "next_cursor": ""})
+	mux.HandleFunc("GET /api/v1/runs", func(w http.ResponseWriter, r *http.Request) {
+		runs := slices.DeleteFunc(slices.Clone(c.runs), func(run domain.Run) bool {
+			return r.URL.Query().Get("planned") == "false" && run.State == domain.Pending && run.HeldBy == nil
+		})
+		json.NewEncoder(w).Encode(map[string]any{"items": runs, "next_cursor": ""})
 	})
 	mux.HandleFunc("POST /api/v1/runs/bulk", func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ Cursor string }

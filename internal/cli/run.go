@@ -36,19 +36,22 @@ type runListCmd struct {
 	Reason   string        `env:"BELFRY_REASON" placeholder:"REASON" help:"Only runs with this reason, such as lost or timeout."`
 	Instance string        `env:"BELFRY_RUN_INSTANCE" placeholder:"NAME" help:"Only runs on this instance."`
 	Since    time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of the last DURATION, such as 24h."`
-	Planned  bool          `env:"BELFRY_PLANNED" help:"Also list runs that are planned but not yet due, like --state pending."`
+	Planned  *bool         `negatable:"" env:"BELFRY_PLANNED" help:"Also list runs that are planned but not yet due. The default with --state; --no-planned leaves them out there too."`
 	Shards   bool          `env:"BELFRY_SHARDS" help:"Print one line for each shard of a broadcast instead of one for all."`
 	Limit    int           `env:"BELFRY_LIMIT" default:"50" help:"Maximum number of runs to list."`
 }
 
 func (*runListCmd) Help() string {
-	return "The list leaves out runs that are planned for the next seconds, unless you give --planned or --state pending. All shards of a broadcast are one line.\n\n" +
+	return "The list leaves out runs that are planned but not yet due, unless you give --planned or --state pending. All shards of a broadcast are one line.\n\n" +
 		"Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json"
 }
 
 func (c *runListCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	f := client.RunFilter{Group: c.Group, State: c.State, Cause: c.Cause, Reason: c.Reason, Instance: c.Instance,
-		Unplanned: !c.Planned && c.State == ""}
+		Unplanned: c.State == ""}
+	if c.Planned != nil {
+		f.Unplanned = !*c.Planned
+	}
 	if c.Job != "" {
 		job, err := findJob(a.ctx, cl, c.Job)
 		if err != nil {

@@ -164,8 +164,7 @@ type RunFilter struct {
 	Reason   string
 	Instance string
 	From, To *domain.Instant
-	// Unplanned leaves out runs that are planned and not yet due, by this machine's clock. It keeps runs that another run
-	// holds.
+	// Unplanned leaves out runs that are planned and not yet due. It keeps runs that another run holds.
 	Unplanned bool
 }
 
@@ -181,13 +180,10 @@ func (c *Client) Runs(ctx context.Context, f RunFilter, most int) ([]domain.Run,
 	if f.To != nil {
 		q.Set("to", f.To.String())
 	}
-	if !f.Unplanned {
-		return list[domain.Run](ctx, c, "/runs", q, most)
+	if f.Unplanned {
+		q.Set("planned", "false")
 	}
-	now := time.Now()
-	return listThose(ctx, c, "/runs", q, most, func(r domain.Run) bool {
-		return r.State != domain.Pending || r.HeldBy != nil || r.DueAt == nil || !r.DueAt.After(now)
-	})
+	return list[domain.Run](ctx, c, "/runs", q, most)
 }
 
 // Run returns one run with its attempts.

@@ -247,23 +247,13 @@ func problem(resp *http.Response) *Error {
 
 // list reads a list page by page, up to most items.
 func list[T any](ctx context.Context, c *Client, path string, query url.Values, most int) ([]T, error) {
-	return listThose(ctx, c, path, query, most, func(T) bool { return true })
-}
-
-// maxDropped bounds the number of items that listThose drops. It exceeds the number of runs that a server at its limit has
-// planned for the next seconds.
-const maxDropped = 100_000
-
-// listThose is like list, but returns only the items that keep accepts. The pages grow while it drops items.
-func listThose[T any](ctx context.Context, c *Client, path string, query url.Values, most int, keep func(T) bool) ([]T, error) {
 	items := []T{}
-	dropped := 0
 	q := url.Values{}
 	for k, v := range query {
 		q[k] = v
 	}
 	for len(items) < most {
-		q.Set("limit", strconv.Itoa(min(most-len(items)+dropped, pageSize)))
+		q.Set("limit", strconv.Itoa(min(most-len(items), pageSize)))
 		var page struct {
 			Items      []T    `json:"items"`
 			NextCursor string `json:"next_cursor"`
@@ -271,14 +261,8 @@ func listThose[T any](ctx context.Context, c *Client, path string, query url.Val
 		if err := c.call(ctx, http.MethodGet, path, q, nil, &page); err != nil {
 			return nil, err
 		}
-		for _, item := range page.Items {
-			if keep(item) {
-				items = append(items, item)
-			} else {
-				dropped++
-			}
-		}
-		if page.NextCursor == "" || dropped > maxDropped { // an empty page may be followed by others
+		items = append(items, page.Items...)
+		if page.NextCursor == "" { // an empty page may be followed by others
 			break
 		}
 		q.Set("cursor", page.NextCursor)

@@ -113,12 +113,13 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 	rest.List
 	rest.Reader
 	RunQuery
+	Planned bool `query:"planned" default:"true" doc:"false leaves out runs that are not due yet: those that are pending, due in the future, and not held"`
 }) (*rest.Output[rest.Page[domain.Run]], error) {
 	f, err := in.filter(id)
 	if err != nil {
 		return nil, err
 	}
-	f.Limit = in.Limit
+	f.Limit, f.Unplanned = in.Limit, !in.Planned
 	if f.Before, err = rest.DecodeRunCursor("run", in.Cursor); err != nil {
 		return nil, err
 	}

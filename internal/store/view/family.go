@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -72,7 +73,13 @@ func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, nex
 	if err != nil && domain.CodeOf(err) != domain.NotFound {
 		return nil, next, err
 	}
-	runs = slices.DeleteFunc(runs, func(r domain.Run) bool { return !f.Fits(&r) })
+	var now time.Time
+	if f.Unplanned {
+		if now, err = s.q.Now(ctx); err != nil {
+			return nil, next, pgerr.Translate(err)
+		}
+	}
+	runs = slices.DeleteFunc(runs, func(r domain.Run) bool { return !f.Fits(&r) || f.Unplanned && planned(&r, now) })
 	slices.SortFunc(runs, func(a, b domain.Run) int { return bytes.Compare(b.ID[:], a.ID[:]) })
 	if len(runs) > f.Limit {
 		next = runs[f.Limit-1].ID
@@ -81,7 +88,12 @@ func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, nex
 	return append([]domain.Run{}, runs...), next, nil
 }
 
-// Fits reports whether a run matches the filters that depend on the run alone: all but ParentRunID and Limit.
+// planned reports whether a run is not due yet. A held run is due.
+func planned(r *domain.Run, now time.Time) bool {
+	return r.State == domain.Pending && r.HeldBy == nil && r.DueAt != nil && r.DueAt.After(now)
+}
+
+// Fits reports whether a run matches the filters that depend on the run alone: all but Unplanned, ParentRunID and Limit.
 func (f RunFilter) Fits(r *domain.Run) bool {
 	lo, hi := idRange(f)
 	return bytes.Compare(r.ID[:], lo[:]) >= 0 && bytes.Compare(r.ID[:], hi[:]) < 0 &&

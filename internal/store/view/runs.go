@@ -25,6 +25,9 @@ type RunFilter struct {
 	BroadcastID domain.RunID
 	ParentRunID domain.RunID
 
+	// Unplanned leaves out runs that are not due yet: those that are pending, due in the future, and not held.
+	Unplanned bool
+
 	From, To time.Time // by id: the fire time of scheduled runs, the creation of others. To is exclusive
 	Before   domain.RunID
 	Limit    int
@@ -110,12 +113,12 @@ func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limi
 	cause, reason, instance := nonZero(string(f.Cause)), nonZero(string(f.Reason)), nonZero(f.Instance)
 	switch states := f.states(); {
 	case f.unfinished():
-		ids, err := s.q.RunKeysLive(ctx, sqlcgen.RunKeysLiveParams{Lo: lo, Hi: hi, JobID: nonZero(int64(f.JobID)),
+		ids, err := s.q.RunKeysLive(ctx, sqlcgen.RunKeysLiveParams{Unplanned: f.Unplanned, Lo: lo, Hi: hi, JobID: nonZero(int64(f.JobID)),
 			GroupName: nonZero(f.Group), Only: f.Only, States: states, Cause: cause, Reason: reason, Instance: instance,
 			MaxRows: int32(limit + 1)})
 		return convert(ids, func(id domain.RunID) key { return key{id, true} }), false, err
 	case f.JobID != 0:
-		got, err := s.q.RunKeysOfJob(ctx, sqlcgen.RunKeysOfJobParams{JobID: int64(f.JobID), Lo: lo, Hi: hi,
+		got, err := s.q.RunKeysOfJob(ctx, sqlcgen.RunKeysOfJobParams{Unplanned: f.Unplanned, JobID: int64(f.JobID), Lo: lo, Hi: hi,
 			Only: f.groups(), States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
 		keys = convert(got, func(r sqlcgen.RunKeysOfJobRow) key { return key{r.ID, r.Fits} })
 		return keys, len(keys) == int(rows), err
@@ -128,7 +131,7 @@ func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limi
 		keys = convert(got, func(r sqlcgen.RunKeysFailedOfGroupRow) key { return key{r.ID, r.Fits} })
 		return keys, len(keys) == int(rows), err
 	case f.oneGroup() != "":
-		got, err := s.q.RunKeysOfGroup(ctx, sqlcgen.RunKeysOfGroupParams{GroupName: f.oneGroup(), Lo: lo, Hi: hi,
+		got, err := s.q.RunKeysOfGroup(ctx, sqlcgen.RunKeysOfGroupParams{Unplanned: f.Unplanned, GroupName: f.oneGroup(), Lo: lo, Hi: hi,
 			States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
 		keys = convert(got, func(r sqlcgen.RunKeysOfGroupRow) key { return key{r.ID, r.Fits} })
 		return keys, len(keys) == int(rows), err
@@ -141,7 +144,7 @@ func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limi
 		keys = convert(got, func(r sqlcgen.RunKeysFailedRow) key { return key{r.ID, r.Fits} })
 		return keys, len(keys) == int(rows), err
 	default:
-		got, err := s.q.RunKeys(ctx, sqlcgen.RunKeysParams{Lo: lo, Hi: hi,
+		got, err := s.q.RunKeys(ctx, sqlcgen.RunKeysParams{Unplanned: f.Unplanned, Lo: lo, Hi: hi,
 			Only: f.groups(), States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
 		keys = convert(got, func(r sqlcgen.RunKeysRow) key { return key{r.ID, r.Fits} })
 		return keys, len(keys) == int(rows), err

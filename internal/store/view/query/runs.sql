@@ -1,34 +1,59 @@
 -- Lists of runs are read in two steps. The first walks one index from new to old between two ids and returns for each
 -- run whether it matches the other filters. The second fetches the page. There is one query of the first step for each
 -- index, so that each statement keeps one plan whatever the filters are.
+--
+-- With unplanned, live runs that are not due yet are left out, except held ones. Up to 400,000 runs may be planned, and their ids are those
+-- of their fire times. So the walk begins half a second ahead of the clock: runs with later ids are planned, because no run is fired more
+-- than 240 ms before it is due. Below, planned runs have a jitter.
 
 -- name: RunKeys :many
+WITH r AS (
+    SELECT id, group_name, state, cause, reason, instance FROM runs_live l
+     WHERE l.id < CASE WHEN @unplanned::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE @hi::uuid END
+       AND NOT (@unplanned AND l.state = 'pending' AND NOT l.held AND l.due_at > now())
+    UNION ALL
+    SELECT id, group_name, state, cause, reason, instance FROM runs_history
+)
 SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
        AND (sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
-       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
-       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
-       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
-  FROM runs r
- WHERE r.id >= @lo AND r.id < @hi
+       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause')::text)
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason')::text)
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')::text))::boolean AS fits
+  FROM r
+ WHERE r.id >= @lo::uuid AND r.id < @hi::uuid
  ORDER BY r.id DESC LIMIT @max_rows;
 
 -- name: RunKeysOfJob :many
+WITH r AS (
+    SELECT id, job_id, group_name, state, cause, reason, instance FROM runs_live l
+     WHERE l.id < CASE WHEN @unplanned::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE @hi::uuid END
+       AND NOT (@unplanned AND l.state = 'pending' AND NOT l.held AND l.due_at > now())
+    UNION ALL
+    SELECT id, job_id, group_name, state, cause, reason, instance FROM runs_history
+)
 SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
        AND (sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
-       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
-       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
-       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
-  FROM runs r
- WHERE r.job_id = @job_id AND r.id >= @lo AND r.id < @hi
+       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause')::text)
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason')::text)
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')::text))::boolean AS fits
+  FROM r
+ WHERE r.job_id = @job_id::bigint AND r.id >= @lo::uuid AND r.id < @hi::uuid
  ORDER BY r.id DESC LIMIT @max_rows;
 
 -- name: RunKeysOfGroup :many
+WITH r AS (
+    SELECT id, group_name, state, cause, reason, instance FROM runs_live l
+     WHERE l.id < CASE WHEN @unplanned::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE @hi::uuid END
+       AND NOT (@unplanned AND l.state = 'pending' AND NOT l.held AND l.due_at > now())
+    UNION ALL
+    SELECT id, group_name, state, cause, reason, instance FROM runs_history
+)
 SELECT r.id, ((sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
-       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
-       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
-       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
-  FROM runs r
- WHERE r.group_name = @group_name AND r.id >= @lo AND r.id < @hi
+       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause')::text)
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason')::text)
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')::text))::boolean AS fits
+  FROM r
+ WHERE r.group_name = @group_name::text AND r.id >= @lo::uuid AND r.id < @hi::uuid
  ORDER BY r.id DESC LIMIT @max_rows;
 
 -- name: RunKeysFailed :many
@@ -56,6 +81,8 @@ SELECT r.id FROM runs_live r
    AND (sqlc.narg('group_name')::text IS NULL OR r.group_name = sqlc.narg('group_name'))
    AND (sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
    AND r.state = ANY (@states::text[])
+   AND r.id < CASE WHEN @unplanned::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE @hi END
+   AND NOT (@unplanned AND r.state = 'pending' AND NOT r.held AND r.due_at > now())
    AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
    AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
    AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance'))
@@ -82,6 +109,9 @@ SELECT a.attempt, a.instance, a.dispatched_at, a.started_at, a.finished_at, a.ou
 
 -- name: LateResultsOfRun :many
 SELECT attempt, outcome FROM late_results WHERE run_id = @run_id ORDER BY attempt;
+
+-- name: Now :one
+SELECT now()::timestamptz AS now;
 
 -- name: RunState :one
 SELECT group_name, state, reason, attempt, finished_at, last_line, now()::timestamptz AS now

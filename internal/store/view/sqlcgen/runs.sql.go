@@ -185,27 +185,46 @@ func (q *Queries) LogTail(ctx context.Context, arg LogTailParams) ([]LogTailRow,
 	return items, nil
 }
 
+const now = `-- name: Now :one
+SELECT now()::timestamptz AS now
+`
+
+func (q *Queries) Now(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, now)
+	var now time.Time
+	err := row.Scan(&now)
+	return now, err
+}
+
 const runKeys = `-- name: RunKeys :many
 
+WITH r AS (
+    SELECT id, group_name, state, cause, reason, instance FROM runs_live l
+     WHERE l.id < CASE WHEN $9::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE $7::uuid END
+       AND NOT ($9 AND l.state = 'pending' AND NOT l.held AND l.due_at > now())
+    UNION ALL
+    SELECT id, group_name, state, cause, reason, instance FROM runs_history
+)
 SELECT r.id, (($1::text[] IS NULL OR r.group_name = ANY ($1::text[]))
        AND ($2::text[] IS NULL OR r.state = ANY ($2::text[]))
-       AND ($3::text IS NULL OR r.cause = $3)
-       AND ($4::text IS NULL OR r.reason = $4)
-       AND ($5::text IS NULL OR coalesce(r.instance, '') = $5))::boolean AS fits
-  FROM runs r
- WHERE r.id >= $6 AND r.id < $7
+       AND ($3::text IS NULL OR r.cause = $3::text)
+       AND ($4::text IS NULL OR r.reason = $4::text)
+       AND ($5::text IS NULL OR coalesce(r.instance, '') = $5::text))::boolean AS fits
+  FROM r
+ WHERE r.id >= $6::uuid AND r.id < $7::uuid
  ORDER BY r.id DESC LIMIT $8
 `
 
 type RunKeysParams struct {
-	Only     []string
-	States   []string
-	Cause    *string
-	Reason   *string
-	Instance *string
-	Lo       domain.RunID
-	Hi       domain.RunID
-	MaxRows  int32
+	Only      []string
+	States    []string
+	Cause     *string
+	Reason    *string
+	Instance  *string
+	Lo        domain.RunID
+	Hi        domain.RunID
+	MaxRows   int32
+	Unplanned bool
 }
 
 type RunKeysRow struct {
@@ -216,6 +235,10 @@ type RunKeysRow struct {
 // Lists of runs are read in two steps. The first walks one index from new to old between two ids and returns for each
 // run whether it matches the other filters. The second fetches the page. There is one query of the first step for each
 // index, so that each statement keeps one plan whatever the filters are.
+//
+// With unplanned, live runs that are not due yet are left out, except held ones. Up to 400,000 runs may be planned, and their ids are those
+// of their fire times. So the walk begins half a second ahead of the clock: runs with later ids are planned, because no run is fired more
+// than 240 ms before it is due. Below, planned runs have a jitter.
 func (q *Queries) RunKeys(ctx context.Context, arg RunKeysParams) ([]RunKeysRow, error) {
 	rows, err := q.db.Query(ctx, runKeys,
 		arg.Only,
@@ -226,6 +249,7 @@ func (q *Queries) RunKeys(ctx context.Context, arg RunKeysParams) ([]RunKeysRow,
 		arg.Lo,
 		arg.Hi,
 		arg.MaxRows,
+		arg.Unplanned,
 	)
 	if err != nil {
 		return nil, err
@@ -357,10 +381,12 @@ SELECT r.id FROM runs_live r
    AND ($4::text IS NULL OR r.group_name = $4)
    AND ($5::text[] IS NULL OR r.group_name = ANY ($5::text[]))
    AND r.state = ANY ($6::text[])
-   AND ($7::text IS NULL OR r.cause = $7)
-   AND ($8::text IS NULL OR r.reason = $8)
-   AND ($9::text IS NULL OR r.instance = $9)
- ORDER BY r.id DESC LIMIT $10
+   AND r.id < CASE WHEN $7::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE $2 END
+   AND NOT ($7 AND r.state = 'pending' AND NOT r.held AND r.due_at > now())
+   AND ($8::text IS NULL OR r.cause = $8)
+   AND ($9::text IS NULL OR r.reason = $9)
+   AND ($10::text IS NULL OR r.instance = $10)
+ ORDER BY r.id DESC LIMIT $11
 `
 
 type RunKeysLiveParams struct {
@@ -370,6 +396,7 @@ type RunKeysLiveParams struct {
 	GroupName *string
 	Only      []string
 	States    []string
+	Unplanned bool
 	Cause     *string
 	Reason    *string
 	Instance  *string
@@ -385,6 +412,7 @@ func (q *Queries) RunKeysLive(ctx context.Context, arg RunKeysLiveParams) ([]dom
 		arg.GroupName,
 		arg.Only,
 		arg.States,
+		arg.Unplanned,
 		arg.Cause,
 		arg.Reason,
 		arg.Instance,
@@ -409,12 +437,19 @@ func (q *Queries) RunKeysLive(ctx context.Context, arg RunKeysLiveParams) ([]dom
 }
 
 const runKeysOfGroup = `-- name: RunKeysOfGroup :many
+WITH r AS (
+    SELECT id, group_name, state, cause, reason, instance FROM runs_live l
+     WHERE l.id < CASE WHEN $9::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE $7::uuid END
+       AND NOT ($9 AND l.state = 'pending' AND NOT l.held AND l.due_at > now())
+    UNION ALL
+    SELECT id, group_name, state, cause, reason, instance FROM runs_history
+)
 SELECT r.id, (($1::text[] IS NULL OR r.state = ANY ($1::text[]))
-       AND ($2::text IS NULL OR r.cause = $2)
-       AND ($3::text IS NULL OR r.reason = $3)
-       AND ($4::text IS NULL OR coalesce(r.instance, '') = $4))::boolean AS fits
-  FROM runs r
- WHERE r.group_name = $5 AND r.id >= $6 AND r.id < $7
+       AND ($2::text IS NULL OR r.cause = $2::text)
+       AND ($3::text IS NULL OR r.reason = $3::text)
+       AND ($4::text IS NULL OR coalesce(r.instance, '') = $4::text))::boolean AS fits
+  FROM r
+ WHERE r.group_name = $5::text AND r.id >= $6::uuid AND r.id < $7::uuid
  ORDER BY r.id DESC LIMIT $8
 `
 
@@ -427,6 +462,7 @@ type RunKeysOfGroupParams struct {
 	Lo        domain.RunID
 	Hi        domain.RunID
 	MaxRows   int32
+	Unplanned bool
 }
 
 type RunKeysOfGroupRow struct {
@@ -444,6 +480,7 @@ func (q *Queries) RunKeysOfGroup(ctx context.Context, arg RunKeysOfGroupParams) 
 		arg.Lo,
 		arg.Hi,
 		arg.MaxRows,
+		arg.Unplanned,
 	)
 	if err != nil {
 		return nil, err
@@ -464,26 +501,34 @@ func (q *Queries) RunKeysOfGroup(ctx context.Context, arg RunKeysOfGroupParams) 
 }
 
 const runKeysOfJob = `-- name: RunKeysOfJob :many
+WITH r AS (
+    SELECT id, job_id, group_name, state, cause, reason, instance FROM runs_live l
+     WHERE l.id < CASE WHEN $10::boolean THEN first_run_id(now() + interval '500 milliseconds') ELSE $8::uuid END
+       AND NOT ($10 AND l.state = 'pending' AND NOT l.held AND l.due_at > now())
+    UNION ALL
+    SELECT id, job_id, group_name, state, cause, reason, instance FROM runs_history
+)
 SELECT r.id, (($1::text[] IS NULL OR r.group_name = ANY ($1::text[]))
        AND ($2::text[] IS NULL OR r.state = ANY ($2::text[]))
-       AND ($3::text IS NULL OR r.cause = $3)
-       AND ($4::text IS NULL OR r.reason = $4)
-       AND ($5::text IS NULL OR coalesce(r.instance, '') = $5))::boolean AS fits
-  FROM runs r
- WHERE r.job_id = $6 AND r.id >= $7 AND r.id < $8
+       AND ($3::text IS NULL OR r.cause = $3::text)
+       AND ($4::text IS NULL OR r.reason = $4::text)
+       AND ($5::text IS NULL OR coalesce(r.instance, '') = $5::text))::boolean AS fits
+  FROM r
+ WHERE r.job_id = $6::bigint AND r.id >= $7::uuid AND r.id < $8::uuid
  ORDER BY r.id DESC LIMIT $9
 `
 
 type RunKeysOfJobParams struct {
-	Only     []string
-	States   []string
-	Cause    *string
-	Reason   *string
-	Instance *string
-	JobID    int64
-	Lo       domain.RunID
-	Hi       domain.RunID
-	MaxRows  int32
+	Only      []string
+	States    []string
+	Cause     *string
+	Reason    *string
+	Instance  *string
+	JobID     int64
+	Lo        domain.RunID
+	Hi        domain.RunID
+	MaxRows   int32
+	Unplanned bool
 }
 
 type RunKeysOfJobRow struct {
@@ -502,6 +547,7 @@ func (q *Queries) RunKeysOfJob(ctx context.Context, arg RunKeysOfJobParams) ([]R
 		arg.Lo,
 		arg.Hi,
 		arg.MaxRows,
+		arg.Unplanned,
 	)
 	if err != nil {
 		return nil, err
