@@ -187,7 +187,7 @@ func (a *API) registerResources() *system.API {
 		&fires.API{Store: a.Fires},
 		&schedules.API{Calendars: a.Calendars, Lists: a.Views, Reports: a.Reports, Visible: a.visible, Zone: a.Zone},
 		&calendars.API{Store: a.Calendars, Audit: a.audit},
-		&runs.API{Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Hub: hub, Streams: a.streams, Visible: a.visible, Audit: a.audit},
+		&runs.API{Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Instances: a.Fleet, Hub: hub, Streams: a.streams, Visible: a.visible, Audit: a.audit},
 		&bulk.API{Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit},
 		&logs.API{Store: a.Views, Streams: a.streams, Log: a.Log},
 		&events.API{Store: a.Events},

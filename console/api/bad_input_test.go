@@ -121,6 +121,7 @@ func TestBadInput(t *testing.T) {
 		{"log of an unknown run", get, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/log", "", 404, nil, ""},
 		{"kill of an unknown run", post, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/kill", "", 404, nil, ""},
 		{"retry of an unknown run", post, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/retry", "", 404, nil, ""},
+		{"retry of an unknown run with a bad body", post, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/retry", `{"param":5}`, 404, nil, ""},
 		{"bad group name", post, "/api/v1/groups", `{"name":"a.b"}`, 422, []string{"name"}, ""},
 		{"group exists", post, "/api/v1/groups", `{"name":"default"}`, 409, []string{"name"}, ""},
 		{"group with jobs", "DELETE", "/api/v1/groups/default", "", 409, nil, "jobs"},

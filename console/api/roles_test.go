@@ -115,7 +115,7 @@ var accesses = map[string]access{
 	"GET /runs/stream":          {least: "viewer", status: 200, hidden: 422, path: "/runs/stream?group=mine"},
 	"GET /runs/{id}":            {least: "viewer", status: 200, hidden: 404, path: "/runs/<run>"},
 	"POST /runs/{id}/kill":      {least: "operator", status: 202, hidden: 404, path: "/runs/<run>/kill"},
-	"POST /runs/{id}/retry":     {least: "operator", status: 202, hidden: 404, path: "/runs/<new ended run>/retry"},
+	"POST /runs/{id}/retry":     {least: "operator", status: 202, hidden: 404, path: "/runs/<new ended run>/retry", body: `{"param":"x"}`},
 	"GET /runs/{id}/shards":     {least: "viewer", status: 200, hidden: 404, path: "/runs/<run>/shards"},
 	"GET /runs/{id}/children":   {least: "viewer", status: 200, hidden: 404, path: "/runs/<run>/children"},
 	"GET /runs/{id}/log":        {least: "viewer", status: 200, hidden: 404, path: "/runs/<run>/log"},

@@ -48,6 +48,8 @@ func TestBulkGoesOnToTheEnd(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"run", "kill"}, {"run", "retry"}, {"run", "kill", someRun, "--group", "default"}, {"run", "retry", "--broadcast", "nonsense"},
+		{"run", "retry", "--group", "default", "--param", "x"}, {"run", "retry", someRun, "--instance", "one", "--state", "failed"},
+		{"run", "kill", someRun, "--instance", "one"},
 	} {
 		if out := belfry(t, "", args...); out.code != 2 {
 			t.Errorf("%v: code %d", args, out.code)

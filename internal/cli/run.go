@@ -269,18 +269,35 @@ func (c *runKillCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 }
 
 type runRetryCmd struct {
-	IDs []string `arg:"" optional:"" name:"id" help:"Ids of runs."`
+	IDs   []string `arg:"" optional:"" name:"id" help:"Ids of runs."`
+	Param *string  `short:"p" env:"BELFRY_RETRY_PARAM" placeholder:"TEXT" help:"With ids: the parameter of the new runs; by default that of the old run."`
 	runFilter
 	waiting
 }
 
+// check is like that of the filter. With ids, --instance names the instance of the new runs.
+func (c *runRetryCmd) check() error {
+	filter := c.runFilter
+	if len(c.IDs) > 0 {
+		filter.Instance = ""
+	}
+	if err := filter.check(c.IDs); err != nil {
+		return err
+	}
+	if len(c.IDs) == 0 && c.Param != nil {
+		return &usageError{"--param needs the ids of runs"}
+	}
+	return nil
+}
+
 func (*runRetryCmd) Help() string {
-	return "The command prints the ids of the new runs. A retried shard runs again alone. With flags instead of ids, it retries all matching failed runs, or those in the states of --state.\n\n" +
-		"Examples:\n\n    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --wait\n    belfry run retry --job default/report --reason lost --since 24h"
+	return "The command prints the ids of the new runs. A retried shard runs again alone. With ids, --param changes the parameter, and --instance names the instance that must run the new runs. With flags instead of ids, it retries all matching failed runs, or those in the states of --state.\n\n" +
+		"Examples:\n\n    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --wait\n" +
+		"    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --param 2026-03 --instance worker-2\n    belfry run retry --job default/report --reason lost --since 24h"
 }
 
 func (c *runRetryCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
-	if err := c.check(c.IDs); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	if len(c.IDs) == 0 {
@@ -299,7 +316,7 @@ func (c *runRetryCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 		if err != nil {
 			return err
 		}
-		ids, err := cl.RetryRun(a.ctx, id)
+		ids, err := cl.RetryRunWith(a.ctx, id, client.Retry{Param: c.Param, Instance: c.Instance})
 		made = append(made, ids...)
 		return err
 	})

@@ -196,10 +196,21 @@ func (c *Client) KillRun(ctx context.Context, id domain.RunID) error {
 	return c.call(ctx, http.MethodPost, "/runs/"+id.String()+"/kill", nil, struct{}{}, nil)
 }
 
+// Retry says how a retry differs from the run.
+type Retry struct {
+	Param    *string `json:"param,omitempty"`
+	Instance string  `json:"instance,omitempty"`
+}
+
 // RetryRun runs a final run again, as a new run, and returns its id.
 func (c *Client) RetryRun(ctx context.Context, id domain.RunID) ([]domain.RunID, error) {
+	return c.RetryRunWith(ctx, id, Retry{})
+}
+
+// RetryRunWith is RetryRun with another param or on a given instance.
+func (c *Client) RetryRunWith(ctx context.Context, id domain.RunID, r Retry) ([]domain.RunID, error) {
 	var out runIDs
-	err := c.callRuns(ctx, "/runs/"+id.String()+"/retry", struct{}{}, &out)
+	err := c.callRuns(ctx, "/runs/"+id.String()+"/retry", r, &out)
 	return out.RunIDs, err
 }
 

@@ -91,6 +91,10 @@ func TestRequests(t *testing.T) {
 		}},
 		{`GET /runs/` + run.String(), `{}`, func(ctx context.Context, c *Client) error { _, err := c.Run(ctx, run); return err }},
 		{`POST /runs/` + run.String() + `/kill {}`, ``, func(ctx context.Context, c *Client) error { return c.KillRun(ctx, run) }},
+		{`POST /runs/` + run.String() + `/retry {"param":"","instance":"one"}`, `{"run_ids":["` + run.String() + `"]}`, func(ctx context.Context, c *Client) error {
+			_, err := c.RetryRunWith(ctx, run, Retry{Param: new(string), Instance: "one"})
+			return err
+		}},
 		{`POST /runs/` + run.String() + `/retry {}`, `{"id":"` + run.String() + `"}`, func(ctx context.Context, c *Client) error {
 			got, err := c.RetryRun(ctx, run)
 			if err == nil && got[0] != run {

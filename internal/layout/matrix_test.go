@@ -110,7 +110,8 @@ var matrix = []entry{
 	{pkg: "console/api/users", ours: resourceOf()},
 	{pkg: "console/api/logs", ours: resourceOf("console/api/stream", "console/api/visible", "internal/store/view")},
 	{pkg: "console/api/reports", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/explain", "internal/runstats", "internal/store/runstats", "internal/store/view")},
-	{pkg: "console/api/runs", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/explain", "internal/store/view")},
+	// A retry checks its param and instance as a trigger does.
+	{pkg: "console/api/runs", ours: resourceOf("console/api/jobs", "console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/explain", "internal/store/view")},
 	{pkg: "console/api/schedules", ours: resourceOf("console/api/visible", "internal/explain", "internal/schedule", "internal/store/runstats", "internal/store/view")},
 	{pkg: "console/api/scripts", ours: resourceOf("console/api/visible")},
 	{pkg: "console/api/system", ours: resourceOf("internal/build", "internal/store/view")},

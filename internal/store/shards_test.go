@@ -241,6 +241,16 @@ func TestOneShardIsRunAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			param := "other"
+			moved, err := s.RetryRunWith(t.Context(), domain.ShardRunID(first, 1), "ann", domain.Retry{Param: &param, Instance: "i3"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := query[string](t, s, `SELECT pin || ' ' || param FROM runs_live WHERE id = $1`, moved); got != "i3 other" {
+				t.Errorf("on another instance: %s", got)
+			}
+			exec(t, s, `DELETE FROM runs_live WHERE id = $1`, moved)
+			exec(t, s, `DELETE FROM broadcasts WHERE id = $1`, moved)
 			next := claim(t, s)
 			if len(next) != 1 || next[0].RunID != again || next[0].Broadcast != again || next[0].Pin != pin {
 				t.Fatalf("planned %+v", next)

@@ -16,14 +16,7 @@ import (
 // Trigger plans a run of a job that is due now, whether or not the job is enabled. Limited means that the group has too
 // many unfinished runs.
 func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error) {
-	var f domain.Faults
-	if t.Param != nil && len(*t.Param) > domain.MaxParamBytes {
-		f.Add("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*t.Param), domain.MaxParamBytes))
-	}
-	if t.Instance != "" && !wire.ValidInstance(t.Instance) {
-		f.Add("instance", "is not the name of an instance; the group's instances are listed at GET /api/v1/groups/{name}/instances")
-	}
-	if err := f.Err("the trigger is not valid"); err != nil {
+	if err := checkTrigger("the trigger", t.Param, t.Instance); err != nil {
 		return nil, err
 	}
 	var run domain.RunID
@@ -46,6 +39,18 @@ func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) 
 		return nil, err
 	}
 	return []domain.RunID{run}, nil
+}
+
+// checkTrigger names the faults of a param and an instance.
+func checkTrigger(what string, param *string, instance string) error {
+	var f domain.Faults
+	if param != nil && len(*param) > domain.MaxParamBytes {
+		f.Add("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*param), domain.MaxParamBytes))
+	}
+	if instance != "" && !wire.ValidInstance(instance) {
+		f.Add("instance", "is not the name of an instance; the group's instances are listed at GET /api/v1/groups/{name}/instances")
+	}
+	return f.Err(what + " is not valid")
 }
 
 func nullText(v string) *string {
@@ -78,11 +83,20 @@ func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jo
 	return made == 1 && len(finished) == 0, notify(ctx, tx)
 }
 
-// RetryRun plans a new run of a final run's job, with the same param and fire time. For a shard, the new run is that
-// shard only; if each instance gets one shard, it is pinned to the same instance. Limited means that the group has too
-// many unfinished runs.
-func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain.RunID, error) {
+// RetryRun is RetryRunWith without changes.
+func (s *Store) RetryRun(ctx context.Context, id domain.RunID, by string) (domain.RunID, error) {
+	return s.RetryRunWith(ctx, id, by, domain.Retry{})
+}
+
+// RetryRunWith plans a new run of a final run's job, with the same fire time. The new run has the same param, unless the
+// retry has another one. If the retry names an instance, only that instance may run it. For a shard, the new run is that
+// shard only; if each instance gets one shard, it is pinned to the same instance by default. Limited means that the group
+// has too many unfinished runs. Conflict: the run is not final, or its job is gone.
+func (s *Store) RetryRunWith(ctx context.Context, id domain.RunID, _ string, retry domain.Retry) (domain.RunID, error) {
 	var run domain.RunID
+	if err := checkTrigger("the retry", retry.Param, retry.Instance); err != nil {
+		return run, err
+	}
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		old, err := q.RunForRetry(ctx, id)
 		if err != nil {
@@ -100,7 +114,11 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 		}
 		now := s.Now()
 		run = domain.NewRunID(now)
-		p := sqlcgen.InsertRunParams{ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param}
+		p := sqlcgen.InsertRunParams{ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param,
+			Pin: nullText(retry.Instance)}
+		if retry.Param != nil {
+			p.Param = retry.Param
+		}
 		if old.ShardIndex == nil || old.ShardTotal == nil {
 			return s.insertWithRoom(ctx, tx, q, row, p)
 		}
@@ -108,7 +126,7 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 		if err != nil {
 			return err
 		}
-		if job.Route == domain.RouteBroadcast && job.Shards == 0 {
+		if job.Route == domain.RouteBroadcast && job.Shards == 0 && p.Pin == nil {
 			p.Pin = old.Instance
 		}
 		if err := s.insertWithRoom(ctx, tx, q, row, p); err != nil {

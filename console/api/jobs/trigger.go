@@ -61,24 +61,30 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 
 func (a *API) checkTrigger(job *domain.JobSpec, b triggerBody) error {
 	var f domain.Faults
+	CheckTrigger(&f, a.Instances, job, b.Param, b.Instance)
+	return f.Err("the trigger is not valid")
+}
+
+// CheckTrigger refuses a param that is too long or has a NUL, and an instance that is not live or cannot run the job. A nil
+// param and an empty instance are absent.
+func CheckTrigger(f *domain.Faults, fleet Instances, job *domain.JobSpec, param *string, instance string) {
 	switch {
-	case b.Param == nil:
-	case len(*b.Param) > domain.MaxParamBytes:
-		f.Add("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*b.Param), domain.MaxParamBytes))
-	case strings.ContainsRune(*b.Param, 0):
+	case param == nil:
+	case len(*param) > domain.MaxParamBytes:
+		f.Add("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*param), domain.MaxParamBytes))
+	case strings.ContainsRune(*param, 0):
 		f.Add("param", "must not have a NUL")
 	}
-	if b.Instance != "" {
-		a.checkInstance(&f, job, b.Instance)
+	if instance != "" {
+		checkInstance(f, fleet, job, instance)
 	}
-	return f.Err("the trigger is not valid")
 }
 
 // checkInstance refuses an instance that is not live or cannot run the job. A run for such an instance would wait until the
 // start deadline, and all runs of a serial job would wait behind it.
-func (a *API) checkInstance(f *domain.Faults, job *domain.JobSpec, instance string) {
+func checkInstance(f *domain.Faults, fleet Instances, job *domain.JobSpec, instance string) {
 	const most = 10
-	all := a.Instances.Instances(job.Group)
+	all := fleet.Instances(job.Group)
 	if at := slices.IndexFunc(all, func(i domain.Instance) bool { return i.ID == instance }); at >= 0 {
 		if !all[at].Offers(job.Target()) {
 			f.Add("instance", fmt.Sprintf("%s is live, but does not offer %s", instance, job.Target()))

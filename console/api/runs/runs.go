@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/belfryhq/belfry/console/api/jobs"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/stream"
@@ -20,9 +21,12 @@ import (
 
 // API serves runs. All fields must be set.
 type API struct {
-	Views   Views
-	Jobs    Jobs
-	Fleet   Fleet
+	Views Views
+	Jobs  Jobs
+	Fleet Fleet
+	// Instances knows the live instances, for retries on a given instance.
+	Instances jobs.Instances
+
 	Hub     *live.Hub
 	Streams *stream.Streams
 	Visible *visible.Reader
@@ -46,6 +50,7 @@ type Jobs interface {
 	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
 	// RetryRun makes a new run of a final one.
 	RetryRun(ctx context.Context, id domain.RunID, by string) (domain.RunID, error)
+	RetryRunWith(ctx context.Context, id domain.RunID, by string, retry domain.Retry) (domain.RunID, error)
 }
 
 // Fleet reaches the instances.
@@ -64,7 +69,8 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/{id}/kill", Tag: tag, Summary: "Kill a run", Needs: account.Operator, Status: 202,
 		Description: "Works in every unfinished state. A running run becomes cancelled when its handler has returned or its process is gone."}, a.kill)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/{id}/retry", Tag: tag, Summary: "Run a final run again", Needs: account.Operator, Status: 202,
-		Description: "Makes a new run."}, a.retry)
+		Description: "Makes a new run of the job's current version, with the fire time of the old run. Absent fields of the body, or an absent body, " +
+			"leave param and route as they were.", Body: rest.BodyOf[retryBody](), BodyOptional: true}, a.retry)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/shards", Tag: tag, Summary: "Show the broadcast of a run, with all its shards", Needs: account.Viewer}, a.shards)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/children", Tag: tag, Summary: "List the child runs of a run, oldest first",
 		Description: "One page with at most 1,000 runs. Every shard of a broadcast has the children of the whole broadcast.", Needs: account.Viewer}, a.children)
@@ -185,30 +191,4 @@ func (a *API) kill(ctx context.Context, id auth.Identity, in *rest.RunPath) (*re
 	}
 	a.Audit.Record(ctx, id, "run.kill", "run/"+in.ID.String(), nil, nil)
 	return rest.Answer(rest.Accepted{RunIDs: []domain.RunID{in.ID}}), nil
-}
-
-// Retry plans a new run for a final one. If its job now belongs to a group that the caller may not see, Retry returns NotFound.
-func Retry(ctx context.Context, jobs Jobs, id auth.Identity, old *domain.Run) (domain.RunID, error) {
-	job, err := jobs.Job(ctx, old.JobID)
-	switch {
-	case err == nil && !id.Sees(job.Group):
-		return domain.NilRunID, domain.NewError(domain.Conflict, "the run's job is gone")
-	case err != nil && domain.CodeOf(err) != domain.NotFound:
-		return domain.NilRunID, err
-	}
-	return jobs.RetryRun(ctx, old.ID, id.Actor())
-}
-
-func (a *API) retry(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[rest.Accepted], error) {
-	old, err := a.read(ctx, id, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	run, err := Retry(ctx, a.Jobs, id, &old)
-	if err != nil {
-		return nil, err
-	}
-	answer := rest.Accepted{RunIDs: []domain.RunID{run}}
-	a.Audit.Record(ctx, id, "run.retry", "run/"+in.ID.String(), nil, answer)
-	return rest.Answer(answer), nil
 }
