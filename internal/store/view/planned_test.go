@@ -54,7 +54,7 @@ func TestUnplannedRuns(t *testing.T) {
 	f.planned(second, 1, "a", now.Add(time.Hour), false)
 	f.planned(jitter, 1, "a", now.Add(time.Hour), false)
 	held, due := at(-2*time.Minute), at(-3*time.Minute)
-	f.planned(held, 1, "a", now.Add(-2*time.Minute), true)
+	f.planned(held, 1, "a", now.Add(time.Hour), true) // its block policy held it before it was due
 	f.planned(due, 1, "a", now.Add(-3*time.Minute), false)
 	retrying, old := at(-4*time.Minute), at(-5*time.Minute)
 	f.live(retrying, 1, "a", "retrying")
