@@ -109,6 +109,7 @@ type Config struct {
 	Changes live.Source
 
 	Ready      []system.Check // the parts that /readyz reports
+	Executors  system.Executors
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer // of /metrics
 	Log        *slog.Logger
@@ -175,7 +176,7 @@ func (a *API) registerResources() *system.API {
 	logins := &login.API{Store: a.Sessions, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
 	logins.Mount(a.router)
 	counted := &groups.API{Store: a.Groups, Pauses: a.Pauses, Counts: a.Reports, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit}
-	state := &system.API{Store: a.Views, Checks: a.Ready, Build: a.Build}
+	state := &system.API{Store: a.Views, Checks: a.Ready, Build: a.Build, Executors: a.Executors}
 	for _, r := range []resource{
 		logins,
 		&users.API{Store: a.Users, Sessions: a.Sessions, Groups: a.Groups, Audit: a.audit},

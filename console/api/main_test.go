@@ -87,7 +87,7 @@ func newWorld(t *testing.T) *world {
 		Letters: w.letters,
 		Alerts:  w.alerts,
 		Changes: w.changes, StreamCheck: 50 * time.Millisecond,
-		Ready:      []system.Check{probe("postgres", false), probe("nats", false), probe("jetstream", true)},
+		Ready: []system.Check{probe("postgres", false), probe("nats", false), probe("jetstream", true)}, Executors: system.ExecutorsAt("tls://nats.example.com:4222"),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if _, _, err := w.accounts.Users.EnsureAdmin(t.Context(), adminPassword); err != nil {

@@ -333,7 +333,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, rea
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
 		Groups: forgettingGroups{group.New(s.Pool()), forget}, AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
 		Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
-		Ready:      ready,
+		Ready: ready, Executors: system.ExecutorsAt(web.ExecutorURL),
 		Registerer: p.registry, Gatherer: p.registry, Build: p.app.Build,
 		// If users reach the console by https, cookies are for https only, even if a proxy terminates TLS.
 		SecureCookies: strings.HasPrefix(tell.ConsoleURL, "https://"),

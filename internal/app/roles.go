@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,6 +187,7 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 	if d, err = r.addDispatcher(r.store, r.nc, 0); err != nil {
 		return err
 	}
+	c.Web.ExecutorURL = cmp.Or(c.Web.ExecutorURL, c.NATSURL.String())
 	address, err := r.addConsole(ln, r.store, r.nc, r.servers.checks(true), d, accounts, r.announceTokens(r.nc), c.Alerts, c.OIDC, c.Web)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,7 +189,12 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	}
 	s.addScheduler(s.store, d)
 	accounts := account.New(s.store.Pool())
-	address, err := s.addConsole(ln, s.store, nc, servers.checks(false), d, accounts, s.announceTokens(nc), tell, s.c.OIDC, s.c.Web)
+	web := s.c.Web
+	web.ExecutorURL = cmp.Or(web.ExecutorURL, s.c.NATSURL.String())
+	if s.nats != nil {
+		web.ExecutorURL = cmp.Or(web.ExecutorURL, s.nats.URL())
+	}
+	address, err := s.addConsole(ln, s.store, nc, servers.checks(false), d, accounts, s.announceTokens(nc), tell, s.c.OIDC, web)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	standalone.TimeZone, standalone.MisfireTolerance, standalone.MisfireFireAllMax = "Local", 0, 0
 	standalone.LostAfter, standalone.LogRetention, standalone.RunRetention, standalone.EventRetention = 1, 1, 1, 1
 	standalone.NATSReplicas, standalone.NATSAccount, standalone.NATSURL, standalone.DatabasePool = 0, "", "http://x", 7
+	standalone.ExecutorURL = "example.com:4222"
 	standalone.TLSCert, standalone.NATSTLSKey, standalone.NATSCert = "cert.pem", "key.pem", "cert.pem"
 	standalone.TrustedProxies = []string{"10.0.0.0/8", "10.1.2.3", "2001:db8::/32", "proxy.internal"}
 	single := DefaultConsole()
@@ -57,7 +58,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 		flags    string
 	}{
 		{executor, "--group --nats-url --capacity --allow-script --http-allow --drain-timeout --settle-timeout --metrics --log-level --log-format"},
-		{standalone, "--data-dir --http --tls-key --trusted-proxy --nats --nats-tls-cert --database-pool --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
+		{standalone, "--data-dir --http --tls-key --executor-url --trusted-proxy --nats --nats-tls-cert --database-pool --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
 		{alone, "--allow-script --allow-script"},
 		{single, "--oidc-issuer --oidc-client-id --oidc-redirect-url --oidc-name --oidc-group --oidc-group --oidc-role --oidc-session"},
 		{mapped, "--oidc-redirect-url --oidc-role --oidc-role --oidc-default-role"},

@@ -19,9 +19,24 @@ import (
 
 // API serves the state of the engine.
 type API struct {
-	Store  Store
-	Checks []Check    // the parts that /readyz reports
-	Build  build.Info // of this process
+	Store     Store
+	Checks    []Check    // the parts that /readyz reports
+	Build     build.Info // of this process
+	Executors Executors
+}
+
+// Executors says how executors reach NATS.
+type Executors struct {
+	URL string `json:"url" example:"tls://nats.example.com:4222" doc:"The NATS servers as executors reach them, separated by commas: the setting executor-url, otherwise the servers that the console uses. Without user and password. Empty if it is not known. A loopback address is that of the console's host"`
+	TLS bool   `json:"tls" doc:"Whether the URL requires TLS"`
+}
+
+// ExecutorsAt returns how executors reach the NATS servers at url, which has no user and no password.
+func ExecutorsAt(url string) Executors {
+	if !strings.Contains(url, "://") {
+		return Executors{} // none, or a redacted one
+	}
+	return Executors{URL: url, TLS: strings.HasPrefix(url, "tls://") || strings.HasPrefix(url, "wss://")}
 }
 
 // Store reads the state of the engine.
@@ -75,6 +90,7 @@ type systemInfo struct {
 	WaitingDueAt    *domain.Instant `json:"waiting_due_at" doc:"The due instant of the oldest run that waiting counts"`
 	AuditedThrough  domain.Instant  `json:"audited_through" doc:"The fire check has covered all fire times that were due by this instant"`
 	CountedThrough  domain.Instant  `json:"counted_through" doc:"The run statistics include all runs that were settled by this instant"`
+	Executors       Executors       `json:"executors"`
 	PostgresVersion string          `json:"postgres_version"`
 	DatabaseBytes   int64           `json:"database_bytes"`
 }
@@ -88,7 +104,7 @@ func (a *API) show(ctx context.Context, _ auth.Identity, _ *struct{}) (*rest.Out
 		Version: a.Build.Version, Commit: a.Build.Commit, CommitDate: a.Build.Date, GoVersion: a.Build.Go, Schema: a.Build.Schema, Wire: a.Build.Wire, Now: domain.At(s.Now), Checks: a.checks(ctx), Processes: []systemProcess{},
 		SchedulerSeenAt: instantOrNull(s.SchedulerSeen), Unfired: s.Unfired, UnfiredDueAt: instantOrNull(s.UnfiredDue),
 		Waiting: s.Waiting, WaitingDueAt: instantOrNull(s.WaitDue), AuditedThrough: domain.At(s.Audited), CountedThrough: domain.At(s.Counted),
-		PostgresVersion: s.Postgres, DatabaseBytes: s.Bytes,
+		Executors: a.Executors, PostgresVersion: s.Postgres, DatabaseBytes: s.Bytes,
 	}
 	for _, p := range s.Processes {
 		out.Processes = append(out.Processes, systemProcessOf(p))

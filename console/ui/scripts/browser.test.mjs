@@ -10,6 +10,7 @@ import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { drafts } from "./browser/drafts.mjs";
 import { executors } from "./browser/executors.mjs";
+import { focus } from "./browser/focus.mjs";
 import { jobs } from "./browser/jobs.mjs";
 import { lists } from "./browser/lists.mjs";
 import { markup } from "./browser/markup.mjs";
@@ -79,4 +80,5 @@ if (!browserPath) {
   plain(stage);
   executors(stage);
   lists(stage);
+  focus(stage);
 }

@@ -51,6 +51,44 @@ export function executors(stage) {
     },
   );
 
+  scene(stage, "an open group costs one request more for each refresh", { as: "admin" }, async (page) => {
+    const asked = [];
+    const of = (r) => new URL(r.url()).pathname;
+    await page.goto("/executors?open=demo");
+    await page.getByRole("region", { name: "demo" }).getByRole("link", { name: "demo-1" }).waitFor();
+    page.on("request", (r) => of(r).startsWith("/api/v1/groups") && asked.push(of(r)));
+    // The usage is read once a minute, which is after twelve refreshes.
+    const refreshes = 14;
+    for (let n = 0; n < refreshes; n++) await page.waitForResponse((r) => of(r) === "/api/v1/groups");
+    const others = asked.filter((path) => path !== "/api/v1/groups");
+    assert.ok(others.length <= refreshes, `${others.length} requests beside ${refreshes} refreshes`);
+    for (const part of ["instances", "usage"]) assert.ok(others.includes(`/api/v1/groups/demo/${part}`), `no ${part}`);
+  });
+
+  scene(
+    stage,
+    "commands and code name the servers as executors reach them, the group and TLS",
+    { as: "admin" },
+    async (page) => {
+      await call("POST", "/groups", { name: "to-join" });
+      const group = page.getByRole("region", { name: "to-join" });
+      await page.goto("/executors?open=to-join");
+      // Without a setting, it is the address of the built-in NATS.
+      await group.getByText(`--group to-join --nats-url ${stage.nats}`).waitFor();
+      await page.route("**/api/v1/system", async (route) => {
+        const answer = await (await route.fetch()).json();
+        await route.fulfill({ json: { ...answer, executors: { url: "tls://nats.example.com:4222", tls: true } } });
+      });
+      await page.reload();
+      await group.getByText("--group to-join --nats-url tls://nats.example.com:4222").waitFor();
+      await group.getByText("--nats-ca").waitFor();
+      await group.getByText("Or your own program, with the SDK").click();
+      const code = group.getByText("package main");
+      for (const part of ['Group: "to-join"', 'NATSURL: "tls://nats.example.com:4222"', "RootCAs"])
+        assert.ok((await code.innerText()).includes(part), `the code does not contain ${part}`);
+    },
+  );
+
   scene(
     stage,
     "the executors page shows the usage of a group's limits, and an admin changes a limit",

@@ -1,6 +1,6 @@
 // Scenes of narrow and wide windows. They are part of ../browser.test.mjs.
 import assert from "node:assert/strict";
-import { until } from "./belfry.mjs";
+import { publish, until } from "./belfry.mjs";
 import { axeFaults, axeSource, heading, ready, scene } from "./scene.mjs";
 
 const windows = [360, 768, 1024, 1440];
@@ -29,10 +29,11 @@ export function widths(stage) {
 
   scene(
     stage,
-    "no page is wider than its window, and no row of jobs, runs or executors is higher than three lines, with real history at four widths in both languages",
+    "no page is wider than its window, and no row of a list is higher than three lines, with real history at four widths in both languages",
     { as: "admin" },
     async (page) => {
       const { job, script, run } = await (stage.history ??= history(stage.call));
+      await longNames(stage, job);
       await page.goto("/");
       await heading(page, "Overview");
       const menu = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
@@ -61,7 +62,7 @@ export function widths(stage) {
           await page.locator(`html[lang="${lang}"]`).waitFor();
           for (const width of windows) {
             await page.setViewportSize({ width, height: 900 });
-            for (const fault of await page.evaluate(misfits, /^\/(jobs|runs|executors|$)/.test(path)))
+            for (const fault of await page.evaluate(misfits))
               faults.push(`${path}, ${width} px, ${language}: ${fault}`);
           }
         }
@@ -121,8 +122,8 @@ const inView = (locator) =>
     return getComputedStyle(el).visibility !== "hidden" && left < innerWidth && right > 0;
   });
 
-/** misfits runs in the page. It returns by how much the page is wider than its window, and with rows also those that are higher than three lines. */
-function misfits(rows) {
+/** misfits runs in the page. It returns by how much the page is wider than its window, and which rows of lists are higher than three lines. */
+function misfits() {
   const faults = [];
   const over = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (over > 0) {
@@ -138,7 +139,7 @@ function misfits(rows) {
         .join(" | ")}`,
     );
   }
-  for (const row of rows ? document.querySelectorAll("main table.list tbody tr:not(.detail)") : []) {
+  for (const row of document.querySelectorAll("main table.list tbody tr:not(.detail)")) {
     const style = getComputedStyle(row.cells[0]);
     const lines =
       (row.getBoundingClientRect().height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) /
@@ -147,7 +148,8 @@ function misfits(rows) {
       faults.push(`a row has ${lines.toFixed(1)} lines: ${row.innerText.slice(0, 60).replace(/\s+/g, " ")}`);
   }
   for (const cell of document.querySelectorAll("main table.list tbody .grow")) {
-    if (cell.getBoundingClientRect().width < 90)
+    const visible = cell.getClientRects().length > 0;
+    if (visible && cell.getBoundingClientRect().width < 90)
       faults.push(`the main column is ${Math.round(cell.getBoundingClientRect().width)} px wide`);
   }
   return [...new Set(faults)].slice(0, 4);
@@ -233,4 +235,52 @@ async function history(call) {
   );
   await call("POST", `/groups/${group}/resume`);
   return { job, script, coded, run: await call("GET", `/runs/${first}`) };
+}
+
+/** longNames creates one of everything else that has a list, with long names and texts, and an alert and an event with several deliveries. */
+async function longNames({ call: api, nats }, job) {
+  const call = (...of) => api(...of);
+  const long = "the-differences-between-the-ledger-of-record-and-the-settlement-files";
+  const text = "Compares each line of the files with the ledger of record, and tells the controllers. "
+    .repeat(3)
+    .trim();
+  const groups = ["payments-emea-production", "payments-apac-production", "payments-amer-production"];
+  for (const name of groups) await call("POST", "/groups", { name });
+  const channels = ["a", "b", "c", "d"].map((n) => `${n}-${long.slice(0, 50)}`);
+  for (const name of channels)
+    await call("POST", "/alert-channels", {
+      name,
+      kind: "webhook",
+      url: `https://127.0.0.1:1/${long}`,
+      description: text,
+    });
+  const calendar = `${long.slice(0, 40)}-days-off`;
+  await call("POST", "/calendars", {
+    name: calendar,
+    description: text,
+    weekdays: ["monday", "wednesday", "friday", "saturday", "sunday"],
+    dates: [`${new Date().getFullYear() + 1}-01-01`],
+  });
+  await call("POST", "/users", { username: long.slice(0, 60), password: "a-long-password", role: "operator", groups });
+  await call("POST", "/tokens", { name: `${long.slice(0, 40)} of the pipeline`, role: "operator", groups });
+  const failing = await call("POST", "/jobs", {
+    name: `${long}-are-mailed`,
+    group: "demo",
+    schedule: { kind: "none" },
+    script: { language: "sh", code: "exit 1\n" },
+    alert: { channels, on: ["failed"] },
+  });
+  const event = `ledger.${long.replaceAll("-", ".")}`;
+  for (const [n, target] of [failing, job, failing, job].entries())
+    await call("POST", "/event-triggers", {
+      name: event,
+      job_id: target.id,
+      filter: `event.data.amount > ${n}.0 && event.data.ledger == "the ledger of record" && event.data.currency == "EUR"`,
+      param: '{"text": "{{.event.data.text}} of the ledger of record and the settlement files"}',
+    });
+  await call("POST", `/events/${event}`, { amount: 2.5, ledger: "the ledger of record", currency: "EUR", text });
+  const { token } = await call("POST", "/tokens", { name: "long letters", role: "admin", scope: "events" });
+  await publish(nats, token, `belfry.v1.event.${event}`, "no JSON");
+  await until("the dead letter", async () => (await call("GET", "/dead-letters")).items[0]);
+  await until("the alert", async () => (await call("GET", "/alerts")).items.some((a) => a.deliveries.length === 4));
 }

@@ -59,9 +59,13 @@ export default function Audit() {
                   <td className="num">
                     <Instant at={c.at} now={new Date()} />
                   </td>
-                  <td>{c.actor}</td>
+                  <td>
+                    <div className="clamp" title={c.actor}>
+                      {c.actor}
+                    </div>
+                  </td>
                   <td className="grow mono">
-                    {c.action}
+                    <div className="clamp">{c.action}</div>
                     <div className="phone-only one-line">
                       {c.object} {objectName(c)}
                     </div>

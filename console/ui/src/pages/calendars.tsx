@@ -74,18 +74,28 @@ export default function Calendars() {
               {list.data.map((c) => (
                 <tr key={c.name}>
                   <td className="grow">
-                    <Link className="row-link" data-row href={`/calendars/${c.name}`}>
-                      {c.name}
-                    </Link>
-                    <div className="faint">{c.description}</div>
+                    <div className="clamp one">
+                      <Link className="row-link" data-row href={`/calendars/${c.name}`} title={c.name}>
+                        {c.name}
+                      </Link>
+                    </div>
+                    <div className="clamp one faint" title={c.description}>
+                      {c.description}
+                    </div>
                     {c.dates.length > 0 && (
-                      <div className="phone-only faint">
-                        {t("calendars.dates")}: {c.dates.length}{" "}
-                        <span className="num">{next(c) && `· ${next(c)}`}</span>
+                      <div className="phone-only">
+                        <div className="clamp one faint">
+                          {t("calendars.dates")}: {c.dates.length}{" "}
+                          <span className="num">{next(c) && `· ${next(c)}`}</span>
+                        </div>
                       </div>
                     )}
                   </td>
-                  <td>{c.weekdays.map((w) => names[w]).join(", ") || <span className="faint">–</span>}</td>
+                  <td>
+                    <div className="clamp" title={c.weekdays.map((w) => names[w]).join(", ")}>
+                      {c.weekdays.map((w) => names[w]).join(", ") || <span className="faint">–</span>}
+                    </div>
+                  </td>
                   <td className="mid num">{c.dates.length}</td>
                   <td className="mid num">{next(c) ?? <span className="faint">–</span>}</td>
                   <td className="num">

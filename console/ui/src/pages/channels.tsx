@@ -58,13 +58,17 @@ export default function Channels() {
               {items.map((c) => (
                 <tr key={c.name}>
                   <td className="grow">
-                    <button type="button" className="row-button" onClick={() => setForm(c)}>
+                    <button type="button" className="row-button clamp" onClick={() => setForm(c)}>
                       {c.name}
                     </button>
-                    <div className="faint">{c.description}</div>
+                    <div className="clamp one faint" title={c.description}>
+                      {c.description}
+                    </div>
                   </td>
                   <td>{t(`channel.kind.${c.kind}`)}</td>
-                  <td className="mid message">{c.email ? c.email.to.join(", ") : c.url}</td>
+                  <td className="mid message">
+                    <div className="clamp">{c.email ? c.email.to.join(", ") : c.url}</div>
+                  </td>
                   <td className="wide num">
                     <Instant at={c.updated_at} />
                   </td>

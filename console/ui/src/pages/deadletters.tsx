@@ -67,8 +67,16 @@ export default function DeadLetters() {
                     </button>
                   </td>
                   <td>{letterKind(t, l.kind)}</td>
-                  <td className="mid mono grow">{l.subject}</td>
-                  <td className="message">{l.error}</td>
+                  <td className="mid mono grow">
+                    <div className="clamp" title={l.subject}>
+                      {l.subject}
+                    </div>
+                  </td>
+                  <td className="message">
+                    <div className="clamp" title={l.error}>
+                      {l.error}
+                    </div>
+                  </td>
                   <td className="wide num">{l.bytes}</td>
                   <td className="row-actions">
                     <Replay letter={l} />

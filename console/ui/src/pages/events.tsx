@@ -68,12 +68,16 @@ export default function Events() {
                         <Instant at={e.received_at} now={new Date()} />
                       </button>
                     </td>
-                    <td className="grow mono">{e.name}</td>
+                    <td className="grow mono">
+                      <div className="clamp">{e.name}</div>
+                    </td>
                     <td className="message">
-                      <Deliveries of={e.deliveries} />
+                      <Deliveries of={e.deliveries} row />
                     </td>
                     <td className="mid">
-                      {e.sent_by || e.source} <span className="faint">{e.via}</span>
+                      <div className="clamp">
+                        {e.sent_by || e.source} <span className="faint">{e.via}</span>
+                      </div>
                     </td>
                   </tr>
                 ))}

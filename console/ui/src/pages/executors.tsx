@@ -93,7 +93,7 @@ export default function Executors() {
                     {shows && (
                       <tr className="detail">
                         <td colSpan={4}>
-                          <GroupDetail group={g} />
+                          <GroupDetail group={g} at={groups.dataUpdatedAt} />
                         </td>
                       </tr>
                     )}

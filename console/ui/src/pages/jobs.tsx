@@ -4,6 +4,7 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { Link } from "wouter";
 import { get, type Job } from "../api/client";
 import { useT } from "../i18n";
+import { useServers } from "../lib/executors";
 import { useFilters, useListKeys, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { DeleteJob, RunNow } from "../parts/actions";
@@ -11,7 +12,7 @@ import { Empty, ErrorNote, Icon, icons, PageHead, Snippet } from "../parts/basic
 import { JobBulk, type JobAction } from "../parts/jobbulk";
 import { jobFilters, JobFilters } from "../parts/jobfilters";
 import { JobTable } from "../parts/jobtable";
-import { sdkSnippet } from "../parts/snippets";
+import { sdkProgram } from "../parts/snippets";
 import { exportAddress } from "../parts/exportaddress";
 
 const Import = lazy(() => import("../parts/transfer"));
@@ -21,6 +22,7 @@ export default function Jobs() {
   useTitle(t("nav.jobs"));
   useListKeys();
   const may = useMay();
+  const servers = useServers();
   const [f, setF] = useFilters(jobFilters);
   const [running, setRunning] = useState<Job>();
   const [deleting, setDeleting] = useState<Job>();
@@ -131,7 +133,7 @@ export default function Jobs() {
         ) : (
           <Empty title={t("jobs.none")}>
             <Text size="sm">{t("jobs.teach")}</Text>
-            <Snippet code={sdkSnippet} />
+            <Snippet code={sdkProgram(f.group || "default", servers)} />
             {may.operate && (
               <Button size="xs" component={Link} href="/jobs/new" w="fit-content">
                 {t("jobs.first")}

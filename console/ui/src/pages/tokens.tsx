@@ -52,10 +52,16 @@ export default function Tokens() {
               {items.map((k) => (
                 <tr key={k.id}>
                   <td className="grow">
-                    {k.name} <span className="faint">{k.user}</span>
+                    <div className="clamp" title={k.name}>
+                      {k.name} <span className="faint">{k.user}</span>
+                    </div>
                   </td>
                   <td>{k.scope === "events" ? t("token.scope.events") : t(`role.${k.role}`)}</td>
-                  <td className="mid">{k.role === "admin" ? t("user.all") : k.groups.join(", ") || t("none")}</td>
+                  <td className="mid">
+                    <div className="clamp" title={k.groups.join(", ")}>
+                      {k.role === "admin" ? t("user.all") : k.groups.join(", ") || t("none")}
+                    </div>
+                  </td>
                   <td className="mid">{k.last_used_at ? <Ago at={k.last_used_at} /> : t("token.never")}</td>
                   <td className="num">{k.expires_at ? <Instant at={k.expires_at} /> : t("token.never")}</td>
                   <td className="row-actions">

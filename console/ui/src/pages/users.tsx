@@ -101,13 +101,19 @@ function Row({ user: u, edit, remove }: { user: User; edit: () => void; remove: 
   return (
     <tr>
       <td className="grow">
-        {u.username}
-        {u.disabled && <span className="tag">{t("user.disabled")}</span>}
-        {u.kind === "oidc" && <span className="tag">{t("account.kind.oidc")}</span>}
-        {u.must_change_password && <span className="tag">{t("user.must")}</span>}
+        <div className="clamp" title={u.username}>
+          {u.username}
+          {u.disabled && <span className="tag">{t("user.disabled")}</span>}
+          {u.kind === "oidc" && <span className="tag">{t("account.kind.oidc")}</span>}
+          {u.must_change_password && <span className="tag">{t("user.must")}</span>}
+        </div>
       </td>
       <td>{t(`role.${u.role}`)}</td>
-      <td className="mid">{u.role === "admin" ? t("user.all") : u.groups.join(", ") || t("none")}</td>
+      <td className="mid">
+        <div className="clamp" title={u.groups.join(", ")}>
+          {u.role === "admin" ? t("user.all") : u.groups.join(", ") || t("none")}
+        </div>
+      </td>
       <td className="wide num">
         <Instant at={u.created_at} />
       </td>

@@ -20,11 +20,12 @@ const outcomeClass = {
   no_job: "pill-bad",
 } as const;
 
-/** Deliveries shows what each trigger did with an event. */
-export function Deliveries({ of }: { of: Event["deliveries"] }) {
+/** Deliveries shows what each trigger did with an event. In a row of a list, each one has a line, and only the first ones are shown. */
+export function Deliveries({ of, row }: { of: Event["deliveries"]; row?: boolean }) {
   const t = useT();
-  return of.map((d) => (
-    <div key={d.trigger_id}>
+  const shown = row && of.length > 2 ? of.slice(0, 1) : of;
+  const all = shown.map((d) => (
+    <div key={d.trigger_id} className={row ? "clamp one" : undefined} title={row ? d.why : undefined}>
       <span className={`pill ${outcomeClass[d.outcome]}`}>{t(`outcome.event.${d.outcome}`)}</span>{" "}
       {d.run_id ? (
         <Link href={`/runs/${d.run_id}`} className="plain-link">
@@ -36,6 +37,8 @@ export function Deliveries({ of }: { of: Event["deliveries"] }) {
       <span className="faint">{d.outcome === "fired" ? "" : d.why}</span>
     </div>
   ));
+  if (shown.length < of.length) all.push(<div key="more">{t("bulk.more", { n: of.length - shown.length })}</div>);
+  return all;
 }
 
 /** ShowEvent shows an event with its data. */

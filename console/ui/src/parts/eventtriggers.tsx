@@ -63,7 +63,7 @@ export function EventTriggers() {
                 <tr key={e.id}>
                   <td className="grow mono">
                     {may.operate ? (
-                      <button type="button" className="row-button mono" onClick={() => setForm(e)}>
+                      <button type="button" className="row-button mono clamp" onClick={() => setForm(e)}>
                         {e.name}
                       </button>
                     ) : (
@@ -71,13 +71,23 @@ export function EventTriggers() {
                     )}
                   </td>
                   <td className="grow">
-                    <Link href={`/jobs/${e.job_id}`} className="plain-link">
-                      {e.job_name}
-                    </Link>{" "}
-                    <span className="faint">{e.group}</span>
+                    <div className="clamp">
+                      <Link href={`/jobs/${e.job_id}`} className="plain-link" title={e.job_name}>
+                        {e.job_name}
+                      </Link>{" "}
+                      <span className="faint">{e.group}</span>
+                    </div>
                   </td>
-                  <td className="mid mono message">{e.filter || <span className="faint">{t("trigger.all")}</span>}</td>
-                  <td className="wide mono message">{e.param || <span className="faint">{t("trigger.data")}</span>}</td>
+                  <td className="mid mono message">
+                    <div className="clamp" title={e.filter}>
+                      {e.filter || <span className="faint">{t("trigger.all")}</span>}
+                    </div>
+                  </td>
+                  <td className="wide mono message">
+                    <div className="clamp" title={e.param}>
+                      {e.param || <span className="faint">{t("trigger.data")}</span>}
+                    </div>
+                  </td>
                   <td>
                     <Toggle trigger={e} />
                   </td>

@@ -1,19 +1,23 @@
 import { Alert, Button, Group, Progress, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { call, get, post, type Group as ExecutorGroup } from "../api/client";
 import { useT } from "../i18n";
 import { useExplain } from "../i18n/explain";
+import { useServers } from "../lib/executors";
 import { useMay } from "../lib/me";
 import { Confirm, useComplain, useRefresh } from "./actions";
 import { Ago, Empty, ErrorNote, Instant, Snippet } from "./basics";
 import { PauseGroup, ReplaceToken, ShowToken } from "./groupdialogs";
-import { GroupLimits, GroupUsage } from "./grouplimits";
-import { joinCommand, sdkSnippet } from "./snippets";
+import { GroupLimits, GroupUsage, useGroupUsage } from "./grouplimits";
+import { joinCommand, sdkProgram } from "./snippets";
 
-/** GroupDetail shows a group's instances and the usage of its limits, and has the actions on the group. */
-export function GroupDetail({ group: g }: { group: ExecutorGroup }) {
+/**
+ * GroupDetail shows a group's instances and the usage of its limits, and has the actions on the group. at is when the groups were read: each time, the
+ * instances are read too, or once a minute the usage instead, so that an open group costs one request more.
+ */
+export function GroupDetail({ group: g, at }: { group: ExecutorGroup; at: number }) {
   const t = useT();
   const explain = useExplain();
   const may = useMay();
@@ -22,8 +26,16 @@ export function GroupDetail({ group: g }: { group: ExecutorGroup }) {
   const list = useQuery({
     queryKey: ["instances", g.name],
     queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: g.name } }),
-    refetchInterval: 3000,
   });
+  const servers = useServers();
+  const usage = useGroupUsage(g.name);
+  const reads = useRef({ at, n: 0 });
+  const [rereadInstances, rereadUsage] = [list.refetch, usage.refetch];
+  useEffect(() => {
+    if (reads.current.at === at) return;
+    reads.current = { at, n: reads.current.n + 1 };
+    void (reads.current.n % 12 === 0 ? rereadUsage() : rereadInstances());
+  }, [at, rereadInstances, rereadUsage]);
   const [dialog, setDialog] = useState<"pause" | "limits" | "token" | "delete">();
   const [draining, setDraining] = useState<string>();
   const [token, setToken] = useState<string>();
@@ -86,15 +98,15 @@ export function GroupDetail({ group: g }: { group: ExecutorGroup }) {
           {t("group.token.previous")} <Instant at={g.previous_token_until} />
         </Text>
       )}
-      <GroupUsage name={g.name} />
+      <GroupUsage name={g.name} usage={usage} />
       {list.error && <ErrorNote error={list.error} />}
       {list.data && instances.length === 0 && (
         <Empty title={t("group.noinstances")}>
           <Text size="sm">{t("group.join")}</Text>
-          <Snippet code={joinCommand(g.name, "…")} />
+          <Snippet code={joinCommand(g.name, "…", servers)} />
           <details>
             <summary>{t("group.sdk")}</summary>
-            <Snippet code={sdkSnippet.replace('"default"', `"${g.name}"`)} />
+            <Snippet code={sdkProgram(g.name, servers)} />
           </details>
         </Empty>
       )}

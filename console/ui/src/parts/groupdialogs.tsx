@@ -3,6 +3,7 @@ import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { ApiError, post } from "../api/client";
 import { useT } from "../i18n";
+import { useServers } from "../lib/executors";
 import { useRefresh } from "./actions";
 import { errorText, Snippet } from "./basics";
 import { joinCommand } from "./snippets";
@@ -79,7 +80,7 @@ export function ShowToken({ group, token, onClose }: { group: string; token: str
       <Text size="sm" mt="sm">
         {t("group.join")}
       </Text>
-      <Snippet code={joinCommand(group, token)} />
+      <Snippet code={joinCommand(group, token, useServers())} />
     </Modal>
   );
 }

@@ -26,14 +26,15 @@ const limits: Limit[] = [
 // From this share of a limit on, the bar is marked.
 const nearly = 0.8;
 
-/** GroupUsage shows how much of its limits a group uses. The usage may exceed a limit that was lowered. */
-export function GroupUsage({ name }: { name: string }) {
-  const t = useT();
-  const query = useQuery({
-    queryKey: ["groups", name, "usage"],
+export const useGroupUsage = (name: string) =>
+  useQuery({
+    queryKey: ["usage", name],
     queryFn: () => get("/api/v1/groups/{name}/usage", { path: { name } }),
-    refetchInterval: 10_000,
   });
+
+/** GroupUsage shows how much of its limits a group uses. The usage may exceed a limit that was lowered. */
+export function GroupUsage({ name, usage: query }: { name: string; usage: ReturnType<typeof useGroupUsage> }) {
+  const t = useT();
   if (!query.data) return query.error ? <ErrorNote error={query.error} retry={() => void query.refetch()} /> : null;
   const usage = query.data;
   return (
@@ -78,7 +79,7 @@ export function GroupLimits({ group, onClose }: { group: Group; onClose: () => v
         body: { limits: Object.fromEntries(changed.map((l) => [l, Number(values[l])])) },
       }),
     onSuccess: async () => {
-      await refresh("groups");
+      await refresh("groups", "usage");
       onClose();
     },
   });

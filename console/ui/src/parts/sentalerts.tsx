@@ -5,6 +5,12 @@ import { useT } from "../i18n";
 import { Instant, Section } from "./basics";
 import { Pages } from "./pages";
 
+type Delivery = Schemas["AlertEntry"]["deliveries"][number];
+
+/** shown returns the deliveries that a row has place for: both of two, otherwise a failed one, or the first. */
+const shown = (all: Delivery[]) =>
+  all.length <= 2 ? all : [all.find((d) => d.state === "failed") ?? all[0]].filter((d) => d !== undefined);
+
 const deliveryClass = { pending: "pill-warn", delivered: "pill-good", failed: "pill-bad" } as const;
 
 /** SentAlerts lists the sent alerts, and the result of each delivery. */
@@ -38,14 +44,16 @@ export function SentAlerts() {
                     <Instant at={a.at} now={new Date()} />
                   </td>
                   <td className="grow">
-                    {a.job_id ? (
-                      <Link className="plain-link" href={`/jobs/${a.job_id}`}>
-                        {a.job}
-                      </Link>
-                    ) : (
-                      a.job
-                    )}{" "}
-                    <span className="faint">{a.group}</span>
+                    <div className="clamp" title={a.job}>
+                      {a.job_id ? (
+                        <Link className="plain-link" href={`/jobs/${a.job_id}`}>
+                          {a.job}
+                        </Link>
+                      ) : (
+                        a.job
+                      )}{" "}
+                      <span className="faint">{a.group}</span>
+                    </div>
                   </td>
                   <td>
                     {a.run_id ? (
@@ -58,13 +66,14 @@ export function SentAlerts() {
                     {(a.count ?? 0) > 1 && <span className="faint"> ×{a.count}</span>}
                   </td>
                   <td className="message">
-                    {a.deliveries.map((d) => (
-                      <div key={d.channel}>
+                    {shown(a.deliveries).map((d) => (
+                      <div key={d.channel} className="clamp one" title={d.error}>
                         <span className={`pill ${deliveryClass[d.state]}`}>{t(`delivery.${d.state}`)}</span> {d.channel}
                         {d.tries > 1 && <span className="faint"> {t("alerts.tries", { n: d.tries })}</span>}
-                        {d.error && <div className="bad">{d.error}</div>}
+                        {d.error && <span className="bad"> {d.error}</span>}
                       </div>
                     ))}
+                    {a.deliveries.length > 2 && t("bulk.more", { n: a.deliveries.length - 1 })}
                   </td>
                 </tr>
               ))}

@@ -19,6 +19,7 @@ import { Link, useLocation } from "wouter";
 import { post } from "../api/client";
 import { useLanguage, type Key } from "../i18n";
 import { newCalendar } from "../lib/calendars";
+import { useFocusKept } from "../lib/focus";
 import { useKeys } from "../lib/hooks";
 import { dropDrafts } from "../lib/keptdrafts";
 import { leaveNow } from "../lib/leaving";
@@ -57,6 +58,8 @@ export function Shell({ children }: { children: ReactNode }) {
   const scheme = useComputedColorScheme("light");
   const loading = useIsFetching({ predicate: (q) => q.state.status === "pending" }) > 0;
   const shown = pages.filter((p) => !p.admin || may.administer);
+
+  useFocusKept();
 
   // The handlers of useDisclosure are new in each render. If the effect depended on them, it would close the menu as soon as it opens.
   useEffect(() => setMenu(false), [path]);

@@ -1,5 +1,7 @@
+import type { Servers } from "../lib/executors";
+
 /** sdkSnippet is a complete executor. It is not translated, because it is code. */
-export const sdkSnippet = `package main
+const sdkSnippet = `package main
 
 import (
 	"context"
@@ -21,9 +23,22 @@ func main() {
 }
 `;
 
+/** sdkProgram is a complete executor of a group. */
+export const sdkProgram = (group: string, { url, tls }: Servers): string =>
+  sdkSnippet
+    .replace('"default"', JSON.stringify(group))
+    .replace(
+      /"nats:.*/,
+      (rest) =>
+        rest.replace(/"nats:[^"]*"/, JSON.stringify(url)) +
+        (tls
+          ? '\n\t// With a CA of your own, add to the Config: NATSOptions: []nats.Option{nats.RootCAs("ca.pem")}'
+          : ""),
+    );
+
 /** joinCommand starts the stock agent in a group. */
-export const joinCommand = (group: string, token: string): string =>
-  `BELFRY_TOKEN=${token} belfry executor --group ${group} --nats-url nats://${location.hostname}:4222`;
+export const joinCommand = (group: string, token: string, { url, tls }: Servers): string =>
+  `BELFRY_TOKEN=${token} belfry executor --group ${group} --nats-url ${url}${tls ? "\n# with a CA of your own, add: --nats-ca ca.pem" : ""}`;
 
 /** eventCommand sends an event. */
 export const eventCommand = (): string =>
