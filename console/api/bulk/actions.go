@@ -73,7 +73,7 @@ func (a *API) registerActions(r *rest.Router) {
 		Description: "Actions are kept for seven days after their end. The list has those that are confined to groups that the caller sees."}, a.list)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/bulk/{id}", Tag: tag, Summary: "Show a bulk action with its progress", Needs: account.Viewer}, a.show)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/bulk/{id}", Tag: tag, Summary: "Stop a bulk action", Needs: account.Operator, Status: 200,
-		Description: "The action ends after its current batch. What it has done stays. An action that has ended does not change."}, a.stop)
+		Description: "The action ends after its current batch. Runs that it has changed stay so. An action that has ended does not change."}, a.stop)
 }
 
 func (a *API) list(ctx context.Context, id auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[bulkAction]], error) {

@@ -199,7 +199,7 @@ func (s *Store) Actions(ctx context.Context, only []string, before int64, limit 
 	return out, nil
 }
 
-// Stop ends an action after its current batch. What was done stays. It reports whether the action was unfinished.
+// Stop ends an action after its current batch. Runs that were changed stay so. It reports whether the action was unfinished.
 func (s *Store) Stop(ctx context.Context, id int64, by string) (bool, error) {
 	return s.finish(ctx, id, Stopped, "stopped by "+by)
 }

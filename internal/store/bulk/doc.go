@@ -18,7 +18,7 @@
 // # Rights
 //
 // An action has the rights that its creator has when a batch begins. If the creator is gone or disabled, is no operator any more, or
-// has lost one of the groups that the action is about, the action fails with a reason. What was done stays.
+// has lost one of the groups that the action is about, the action fails with a reason. Runs that were changed stay so.
 //
 // # End
 //
