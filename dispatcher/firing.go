@@ -227,6 +227,11 @@ func (f *Firing) Kill(ctx context.Context, id domain.RunID, by string) error {
 	return err
 }
 
+// Killed sends kills that a transaction has recorded: see kill.Killer.
+func (f *Firing) Killed(ctx context.Context, out engine.KillResult) {
+	f.firer.Release(ctx, f.killer.Killed(ctx, out))
+}
+
 // Ended publishes and counts runs that a transaction has ended although none of their attempts ended.
 func (f *Firing) Ended(runs []engine.Change) { f.recorder.Dropped(runs) }
 

@@ -97,7 +97,7 @@ func TestBulk(t *testing.T) {
 	w := newWorld(t)
 	shards, _ := w.family()
 	const path = "/api/v1/runs/bulk"
-	made := w.must(202, "POST", path, `{"action":"retry","filter":{"broadcast_id":"`+shards[0].String()+`"}}`)
+	made := w.must(202, "POST", path, `{"action":"retry","max":9,"filter":{"broadcast_id":"`+shards[0].String()+`"}}`)
 	if made.field("matched") != 1.0 || made.field("done") != 1.0 || made.field("next_cursor") != "" {
 		t.Fatalf("%s", made.body)
 	}
@@ -106,10 +106,10 @@ func TestBulk(t *testing.T) {
 	if again.field("shard.index") != 2.0 || again.field("shard.total") != 3.0 || again.field("broadcast_id") != id || again.field("cause") != "manual" {
 		t.Errorf("the retry of the shard is %s", again.body)
 	}
-	if alone := w.must(202, "POST", path, `{"action":"retry","filter":{"ids":["`+id+`"],"state":"failed"}}`); alone.field("matched") != 1.0 {
+	if alone := w.must(202, "POST", path, `{"action":"retry","max":9,"filter":{"ids":["`+id+`"],"state":"failed"}}`); alone.field("matched") != 1.0 {
 		t.Errorf("a state without brackets: %s", alone.body)
 	}
-	w.must(202, "POST", path, `{"action":"retry","filter":{"ids":["`+id+`"],"state":null}}`)
+	w.must(202, "POST", path, `{"action":"retry","max":9,"filter":{"ids":["`+id+`"],"state":null}}`)
 	for range 5 {
 		w.must(202, "POST", "/api/v1/jobs/2/trigger", "{}")
 	}
@@ -126,7 +126,7 @@ func TestBulk(t *testing.T) {
 	if killed != 5 || len(w.fleet.ended) != 5 {
 		t.Errorf("%d runs were killed, and the dispatcher got %d kills", killed, len(w.fleet.ended))
 	}
-	byID := w.must(202, "POST", path, `{"action":"retry","filter":{"ids":["`+id+`","`+shards[1].String()+`"]}}`)
+	byID := w.must(202, "POST", path, `{"action":"retry","max":9,"filter":{"ids":["`+id+`","`+shards[1].String()+`"]}}`)
 	if byID.field("matched") != 2.0 || byID.field("done") != 1.0 || byID.field("skipped") != 1.0 { // one is not final
 		t.Errorf("%s", byID.body)
 	}
@@ -139,7 +139,7 @@ func TestBulk(t *testing.T) {
 	for range 2 {
 		w.must(202, "POST", "/api/v1/jobs/2/trigger", "{}")
 	}
-	r := httptest.NewRequestWithContext(gone, "POST", path, strings.NewReader(`{"action":"kill","filter":{"job_id":2}}`))
+	r := httptest.NewRequestWithContext(gone, "POST", path, strings.NewReader(`{"action":"kill","max":9,"filter":{"job_id":2}}`))
 	r.Header.Set("Authorization", "Bearer "+w.admin)
 	r.Header.Set("Content-Type", "application/json")
 	w.api.ServeHTTP(httptest.NewRecorder(), r)
@@ -168,7 +168,7 @@ func TestBulk(t *testing.T) {
 	w.must(201, "POST", "/api/v1/users", `{"username":"viewer","password":"`+adminPassword+`","role":"viewer","groups":["default"]}`)
 	op, viewer := w.logIn("op", adminPassword), w.logIn("viewer", adminPassword)
 	for _, filter := range []string{`{"job_id":2}`, `{"ids":["` + id + `"]}`, `{"broadcast_id":"` + shards[0].String() + `"}`} {
-		if a := w.do(op, "POST", path, `{"action":"retry","filter":`+filter+`}`); a.status != 202 || a.field("matched") != 0.0 {
+		if a := w.do(op, "POST", path, `{"action":"retry","max":9,"filter":`+filter+`}`); a.status != 202 || a.field("matched") != 0.0 {
 			t.Errorf("%s of another group: %s", filter, a.body)
 		}
 	}
@@ -194,7 +194,7 @@ func TestRetryOfAJobThatMoved(t *testing.T) {
 	if a := w.do(op, "POST", path, ""); a.status != 409 || strings.Contains(a.body, "secret") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := w.do(op, "POST", "/api/v1/runs/bulk", `{"action":"retry","filter":{"ids":["`+run.String()+`"]}}`); a.field("skipped") != 1.0 {
+	if a := w.do(op, "POST", "/api/v1/runs/bulk", `{"action":"retry","max":9,"filter":{"ids":["`+run.String()+`"]}}`); a.field("skipped") != 1.0 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if n := w.count(`SELECT count(*) FROM runs_live`); n != 0 {

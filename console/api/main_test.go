@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/system"
+	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
@@ -26,11 +27,13 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/alerts"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/bulk"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
 	"github.com/belfryhq/belfry/internal/store/group"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
+	"github.com/belfryhq/belfry/migrations"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -53,6 +56,7 @@ type world struct {
 	letters  *letters
 	changes  *changes
 	metrics  prometheus.Registerer
+	bulk     *bulk.Store
 }
 
 func newWorld(t *testing.T) *world {
@@ -73,12 +77,17 @@ func newWorld(t *testing.T) *world {
 	probe := func(name string, optional bool) system.Check {
 		return system.Check{Name: name, Optional: optional, Probe: func(context.Context) error { return w.ready[name] }}
 	}
+	queue, err := followup.NewQueue(s.Pool(), migrations.RiverSchema, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.bulk = bulk.New(s.Pool(), queue)
 	events, err := storeevent.New(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.api = api.New(api.Config{
-		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Views: view.New(s.Pool()),
+		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Views: view.New(s.Pool()), Bulk: w.bulk,
 		Authenticator: w.accounts, Users: w.accounts.Users, Sessions: w.accounts.Sessions, Tokens: w.accounts.Tokens,
 		Groups: w.groups, AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
 		Fires:   view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),

@@ -123,6 +123,10 @@ var accesses = map[string]access{
 	"GET /runs/{id}/log/stream": {least: "viewer", status: 200, hidden: 404, path: "/runs/<run>/log/stream"},
 	"POST /runs/bulk":           {least: "operator", status: 202, hidden: 422, body: `{"action":"kill","filter":{"group":"mine","state":"retrying"}}`},
 
+	"GET /bulk":         {least: "viewer", status: 200},
+	"GET /bulk/{id}":    {least: "viewer", status: 200, hidden: 404, path: "/bulk/<bulk>"},
+	"DELETE /bulk/{id}": {least: "operator", status: 200, hidden: 404, path: "/bulk/<bulk>"},
+
 	"GET /overview":        {least: "viewer", status: 200, hidden: 422, path: "/overview?group=mine"},
 	"GET /overview/stream": {least: "viewer", status: 200, hidden: 422, path: "/overview/stream?group=mine"},
 	"GET /reports/runs":    {least: "viewer", status: 200, hidden: 422, path: "/reports/runs?group=mine"},
@@ -188,6 +192,7 @@ func newCast(t *testing.T) *cast {
 	c.things["trigger"] = c.newTrigger()
 	c.things["channel"] = c.newChannel()
 	c.things["calendar"] = c.newCalendar()
+	c.things["bulk"] = fmt.Sprint(c.must(202, "POST", "/api/v1/runs/bulk", `{"action":"kill","filter":{"group":"mine","state":"retrying"}}`).field("bulk.id"))
 	w.letters.kept = []domain.DeadLetter{{Seq: 1, Kind: "event"}}
 	return c
 }
@@ -379,7 +384,7 @@ func (c *cast) missing(text string) string {
 	for name, none := range map[string]string{"run": c.noRun(), "new ended run": c.noRun(), "paused group": "none"} {
 		text = strings.ReplaceAll(text, "<"+name+">", none)
 	}
-	for _, name := range []string{"job", "new job", "daily", "script", "trigger", "new trigger"} {
+	for _, name := range []string{"job", "new job", "daily", "script", "trigger", "new trigger", "bulk"} {
 		text = strings.ReplaceAll(text, "<"+name+">", "987654")
 	}
 	return strings.NewReplacer("mine", "none").Replace(text)

@@ -88,7 +88,7 @@ func (a *alarm) work() (stop func()) {
 	a.t.Helper()
 	sender := alert.NewSender(alert.Config{Timeout: patience})
 	w, err := followup.NewWorkers(a.pg.Pool(), migrations.RiverSchema, a.pg,
-		&followup.Alerts{Store: a.kept, Sender: sender, Registry: a.registry}, slog.New(slog.DiscardHandler), a.trace)
+		&followup.Alerts{Store: a.kept, Sender: sender, Registry: a.registry}, nil, slog.New(slog.DiscardHandler), a.trace)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package followup turns the consequences of a settled result into River jobs, and works them. The consequences are
-// retries, child runs and alerts.
+// retries, child runs and alerts. It also performs bulk actions: see package internal/store/bulk.
 //
 // The transaction that settles a result also enqueues its follow-ups, so that a follow-up exists exactly if the result
 // does. Workers are idempotent. They complete their River job in the transaction of its effect. River's own scheduling
@@ -98,8 +98,9 @@ type Workers struct {
 // NewWorkers returns workers that do nothing until Run. trace, if not nil, is called at named points, so that a test
 // can end the process there. "followed_up" comes after a follow-up's effect and completion are committed.
 // "alert_composed" comes after an alert is committed. "alert_sent" comes after a channel has accepted a delivery and
-// before that is recorded. If alerts is nil, these workers do not work alerts and have no metrics.
-func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, log *slog.Logger, trace func(point string)) (*Workers, error) {
+// before that is recorded. "bulk_batch" comes after a batch of a bulk action is committed and its kills are sent. If alerts is
+// nil, these workers do not work alerts and have no metrics. If bulk is nil, they do not perform bulk actions.
+func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, bulk *Bulk, log *slog.Logger, trace func(point string)) (*Workers, error) {
 	if trace == nil {
 		trace = func(string) {}
 	}
@@ -110,6 +111,10 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 	if alerts != nil {
 		addAlertWorkers(all, pool, store, alerts, log, trace)
 		queues[alertQueue] = river.QueueConfig{MaxWorkers: alertWorkers}
+	}
+	if bulk != nil {
+		addBulkWorker(all, bulk, log, trace)
+		queues[bulkQueue] = river.QueueConfig{MaxWorkers: bulkWorkers}
 	}
 	var registry prometheus.Registerer
 	if alerts != nil {

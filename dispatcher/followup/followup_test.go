@@ -50,7 +50,7 @@ func newBench(t *testing.T) *bench {
 // work runs workers until the test ends or stop is called.
 func (b *bench) work() (stop func()) {
 	b.t.Helper()
-	w, err := followup.NewWorkers(b.pg.Pool(), migrations.RiverSchema, b.pg, nil, slog.New(slog.DiscardHandler), nil)
+	w, err := followup.NewWorkers(b.pg.Pool(), migrations.RiverSchema, b.pg, nil, nil, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestWorkersStartWithoutPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	w, err := followup.NewWorkers(pool, migrations.RiverSchema, b.pg, nil, slog.New(slog.DiscardHandler), nil)
+	w, err := followup.NewWorkers(pool, migrations.RiverSchema, b.pg, nil, nil, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

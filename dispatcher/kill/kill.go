@@ -40,12 +40,23 @@ func (k *Killer) Kill(ctx context.Context, id domain.RunID, by string) (released
 	if err != nil {
 		return nil, err
 	}
+	return k.Killed(ctx, out), nil
+}
+
+// Killed publishes the end of killed runs, and sends the kills of the others to their instances, after a transaction of the store has
+// recorded them. The caller fires the released runs.
+func (k *Killer) Killed(ctx context.Context, out engine.KillResult) (released []engine.Due) {
 	k.recorder.Settled(out.Result)
 	released = out.Result.Released
-	if len(out.Bound) > 0 {
-		released = append(released, k.Send(ctx, out.Bound, domain.ReasonKilled)...)
+	boots := make(map[peer.Boot][]engine.LiveRun)
+	for _, r := range out.Bound {
+		b := peer.BootOf(&r)
+		boots[b] = append(boots[b], r)
 	}
-	return released, nil
+	for _, runs := range boots {
+		released = append(released, k.Send(ctx, runs, domain.ReasonKilled)...)
+	}
+	return released
 }
 
 // Send asks the instance of one boot to end attempts. All runs have to be bound to that boot. It settles the attempts that

@@ -31,6 +31,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/bulk"
 	"github.com/belfryhq/belfry/internal/store/group"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
@@ -50,6 +51,15 @@ func (p *process) useFollowUps(s *store.Store) error {
 	s.UseFollowUps(q)
 	s.OnOverflow(p.overflows())
 	return nil
+}
+
+// bulkActions returns the store of bulk actions.
+func (p *process) bulkActions(s *store.Store) (*bulk.Store, error) {
+	q, err := followup.NewQueue(s.Pool(), migrations.RiverSchema, p.log)
+	if err != nil {
+		return nil, err
+	}
+	return bulk.New(s.Pool(), q), nil
 }
 
 // addDispatcher adds the component that fires, offers and kills. All roles but the executor have it.
@@ -85,7 +95,13 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	if err != nil {
 		return err
 	}
-	workers, err := followup.NewWorkers(s.Pool(), migrations.RiverSchema, s, p.addAlerts(s, tell, keep.RunRetention), p.log, p.app.Trace)
+	actions, err := p.bulkActions(s)
+	if err != nil {
+		return err
+	}
+	performer := bulk.NewPerformer(actions, s, account.New(s.Pool()).Tokens)
+	workers, err := followup.NewWorkers(s.Pool(), migrations.RiverSchema, s, p.addAlerts(s, tell, keep.RunRetention),
+		&followup.Bulk{Performer: performer, Fleet: d, Registry: p.registry}, p.log, p.app.Trace)
 	if err != nil {
 		return err
 	}
@@ -328,11 +344,15 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, rea
 	keys := idempotency.New(s.Pool(), tell.SecretKey.Reveal())
 	views := view.New(s.Pool())
 	views.TraceURL = tell.TraceURL
+	actions, err := p.bulkActions(s)
+	if err != nil {
+		return "", err
+	}
 	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), Around: p.traceRequests(), API: api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: d,
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
 		Groups: forgettingGroups{group.New(s.Pool()), forget}, AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
-		Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
+		Bulk: actions, Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready: ready, Executors: system.ExecutorsAt(web.ExecutorURL),
 		Registerer: p.registry, Gatherer: p.registry, Build: p.app.Build,
 		// If users reach the console by https, cookies are for https only, even if a proxy terminates TLS.

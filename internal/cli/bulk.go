@@ -67,6 +67,9 @@ type bulkDone struct {
 	RunIDs  []domain.RunID `json:"run_ids,omitempty"`
 }
 
+// bulkStep is how many runs a request changes at most.
+const bulkStep = 1000
+
 // bulk changes all matching runs in steps, and shows its progress on a terminal.
 func (a *app) bulk(cl *client.Client, action string, f *runFilter) (bulkDone, error) {
 	var sum bulkDone
@@ -74,7 +77,7 @@ func (a *app) bulk(cl *client.Client, action string, f *runFilter) (bulkDone, er
 	if err != nil {
 		return sum, err
 	}
-	b := client.Bulk{Action: action, Filter: filter}
+	b := client.Bulk{Action: action, Filter: filter, Max: bulkStep}
 	_, terminal := fileOf(a.stderr)
 	for {
 		step, err := cl.BulkRuns(a.ctx, b)

@@ -61,8 +61,15 @@ func newConsole(t *testing.T) *console {
 		json.NewEncoder(w).Encode(map[string]any{"items": runs, "next_cursor": ""})
 	})
 	mux.HandleFunc("POST /api/v1/runs/bulk", func(w http.ResponseWriter, r *http.Request) {
-		var in struct{ Cursor string }
+		var in struct {
+			Cursor string
+			Max    int
+		}
 		json.NewDecoder(r.Body).Decode(&in)
+		if in.Max == 0 { // a bulk action, whose runs are not changed yet
+			io.WriteString(w, `{"matched":3,"failures":[],"run_ids":[],"next_cursor":"","bulk":{"id":7,"action":"kill","state":"waiting","matched":3}}`)
+			return
+		}
 		if in.Cursor == "" {
 			io.WriteString(w, `{"matched":2,"done":2,"failures":[],"run_ids":[],"next_cursor":"c"}`)
 			return

@@ -40,7 +40,7 @@ func (c *Client) Shards(ctx context.Context, id domain.RunID) (Shards, error) {
 	return answer[Shards](ctx, c, http.MethodGet, "/runs/"+id.String()+"/shards", nil, nil)
 }
 
-// Bulk is an action on many runs.
+// Bulk is an action on many runs. With Max or Cursor, the request itself changes runs.
 type Bulk struct {
 	Action string     `json:"action"` // kill or retry
 	Filter BulkFilter `json:"filter"`

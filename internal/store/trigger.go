@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -92,52 +93,57 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, by string) (domai
 // retry has another one. If the retry names an instance, only that instance may run it. For a shard, the new run is that
 // shard only; if each instance gets one shard, it is pinned to the same instance by default. Limited means that the group
 // has too many unfinished runs. Conflict: the run is not final, or its job is gone.
-func (s *Store) RetryRunWith(ctx context.Context, id domain.RunID, _ string, retry domain.Retry) (domain.RunID, error) {
-	var run domain.RunID
+func (s *Store) RetryRunWith(ctx context.Context, id domain.RunID, _ string, retry domain.Retry) (run domain.RunID, err error) {
 	if err := checkTrigger("the retry", retry.Param, retry.Instance); err != nil {
 		return run, err
 	}
-	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
-		old, err := q.RunForRetry(ctx, id)
-		if err != nil {
-			return err
-		}
-		if !domain.State(old.State).Final() {
-			return domain.NewError(domain.Conflict, fmt.Sprintf("the run is %s; only a run that has ended can be retried", old.State))
-		}
-		row, err := q.JobRowForRun(ctx, old.JobID)
-		if err != nil {
-			if domain.CodeOf(err) == domain.Internal {
-				return domain.WrapError(domain.Conflict, "the run's job is gone", err)
-			}
-			return err
-		}
-		now := s.Now()
-		run = domain.NewRunID(now)
-		p := sqlcgen.InsertRunParams{ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param,
-			Pin: nullText(retry.Instance)}
-		if retry.Param != nil {
-			p.Param = retry.Param
-		}
-		if old.ShardIndex == nil || old.ShardTotal == nil {
-			return s.insertWithRoom(ctx, tx, q, row, p)
-		}
-		job, err := jobOf(row.ID, row.Spec, row.Version, row.CreatedAt, row.UpdatedAt)
-		if err != nil {
-			return err
-		}
-		if job.Route == domain.RouteBroadcast && job.Shards == 0 && p.Pin == nil {
-			p.Pin = old.Instance
-		}
-		if err := s.insertWithRoom(ctx, tx, q, row, p); err != nil {
-			return err
-		}
-		if err := q.InsertBroadcast(ctx, sqlcgen.InsertBroadcastParams{ID: run, JobID: row.ID, Total: 1}); err != nil {
-			return err
-		}
-		return q.MakeShard(ctx, sqlcgen.MakeShardParams{ID: run, ShardIndex: old.ShardIndex, ShardTotal: old.ShardTotal})
+	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
+		run, err = s.retryRun(ctx, tx, q, id, retry, func(string) bool { return true })
+		return err
 	})
 	return run, err
+}
+
+// retryRun is RetryRun in the caller's transaction. A job whose group the caller does not see counts as deleted.
+func (s *Store) retryRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, id domain.RunID, retry domain.Retry, sees func(group string) bool) (domain.RunID, error) {
+	old, err := q.RunForRetry(ctx, id)
+	if err != nil {
+		return domain.NilRunID, err
+	}
+	if !domain.State(old.State).Final() {
+		return domain.NilRunID, domain.NewError(domain.Conflict, fmt.Sprintf("the run is %s; only a run that has ended can be retried", old.State))
+	}
+	row, err := q.JobRowForRun(ctx, old.JobID)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !sees(row.GroupName) {
+		return domain.NilRunID, domain.WrapError(domain.Conflict, "the run's job is gone", err)
+	}
+	if err != nil {
+		return domain.NilRunID, err
+	}
+	now := s.Now()
+	run := domain.NewRunID(now)
+	p := sqlcgen.InsertRunParams{ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param,
+		Pin: nullText(retry.Instance)}
+	if retry.Param != nil {
+		p.Param = retry.Param
+	}
+	if old.ShardIndex == nil || old.ShardTotal == nil {
+		return run, s.insertWithRoom(ctx, tx, q, row, p)
+	}
+	job, err := jobOf(row.ID, row.Spec, row.Version, row.CreatedAt, row.UpdatedAt)
+	if err != nil {
+		return domain.NilRunID, err
+	}
+	if job.Route == domain.RouteBroadcast && job.Shards == 0 && p.Pin == nil {
+		p.Pin = old.Instance
+	}
+	if err := s.insertWithRoom(ctx, tx, q, row, p); err != nil {
+		return domain.NilRunID, err
+	}
+	if err := q.InsertBroadcast(ctx, sqlcgen.InsertBroadcastParams{ID: run, JobID: row.ID, Total: 1}); err != nil {
+		return domain.NilRunID, err
+	}
+	return run, q.MakeShard(ctx, sqlcgen.MakeShardParams{ID: run, ShardIndex: old.ShardIndex, ShardTotal: old.ShardTotal})
 }
 
 // PlanChildTx plans the run of a child in the transaction that completes its River job. A repeat changes nothing,

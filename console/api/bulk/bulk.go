@@ -1,4 +1,5 @@
-// Package bulk is the REST API that kills or retries many runs at once.
+// Package bulk is the REST API that kills or retries many runs at once. A bulk action is a resource that the server works on. With max or
+// cursor, a request itself changes a bounded number of runs.
 package bulk
 
 import (
@@ -21,6 +22,7 @@ import (
 
 // API serves bulk requests. All fields must be set.
 type API struct {
+	Store   Store
 	Views   Views
 	Jobs    runs.Jobs
 	Fleet   runs.Fleet
@@ -37,9 +39,12 @@ type Views interface {
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/bulk", Tag: "Runs", Summary: "Kill or retry many runs", Needs: account.Operator, Status: 202,
-		Description: "Kills or retries the runs that match the filter, newest first, until max runs are processed or 15 seconds have passed. " +
-			"To continue, repeat the request with next_cursor until it is empty. The filter must not be empty.",
+		Description: "Makes a bulk action, which kills or retries the runs that match the filter, newest first, in the background: see GET /bulk/{id}. " +
+			"The filter must not be empty. Runs that are created later do not match. The action has the rights of its creator. A user may have 20 " +
+			"unfinished actions. With max or cursor, there is no action: the request itself changes runs, until max runs are processed or " +
+			"15 seconds have passed; to continue, repeat it with next_cursor until that is empty.",
 		Body: rest.BodyOf[bulkBody]()}, a.bulk)
+	a.registerActions(r)
 }
 
 // The bounds of one request. The next request continues from the cursor.
@@ -53,12 +58,13 @@ const (
 type bulkBody struct {
 	Action string     `json:"action" enum:"kill,retry"`
 	Filter bulkFilter `json:"filter"`
-	Max    int        `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"The maximum number of runs; default: 1000"`
-	Cursor string     `json:"cursor,omitempty" doc:"next_cursor of the previous answer"`
+	Max    *int       `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"Changes at most that many runs in the request itself; default with a cursor: 1000"`
+	Cursor *string    `json:"cursor,omitempty" doc:"next_cursor of the previous answer; changes runs in the request itself"`
 }
 
 type bulkFilter struct {
 	IDs         []domain.RunID                 `json:"ids,omitempty" doc:"These runs, at most 1000; the other filters do not apply"`
+	BulkID      int64                          `json:"bulk_id,omitempty" doc:"The new runs of this bulk action; the other filters do not apply"`
 	JobID       domain.JobID                   `json:"job_id,omitempty"`
 	Group       string                         `json:"group,omitempty"`
 	State       strict.OneOrMore[domain.State] `json:"state,omitempty" doc:"A single state needs no brackets. Default: the unfinished states for kill, failed for retry"`
@@ -77,6 +83,10 @@ type bulkFailure struct {
 }
 
 type bulkAnswer struct {
+	ID       int64          `json:"id,omitempty" doc:"The id of the new action, for /bulk/{id}"`
+	Bulk     *bulkAction    `json:"bulk,omitempty" doc:"The new action. The fields from done on apply to requests with max or cursor"`
+	AtLeast  bool           `json:"at_least,omitempty" doc:"Not all runs were counted: matched is a lower bound"`
+	Jobs     []bulkJob      `json:"jobs,omitempty" doc:"The matched runs by job, without max and cursor; the 100 jobs with most of them"`
 	Matched  int            `json:"matched" doc:"Runs that match the filter"`
 	Done     int            `json:"done" doc:"Runs for which a kill was requested, or a retry was planned"`
 	Skipped  int            `json:"skipped" doc:"Runs that no longer exist, or whose state does not allow the action: final for kill, unfinished for retry"`
@@ -88,20 +98,38 @@ type bulkAnswer struct {
 
 var unfinished = []domain.State{domain.Pending, domain.Queued, domain.Running, domain.Retrying}
 
-func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[bulkAnswer], error) {
-	b := bulkBody{Max: bulkRuns}
+func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct {
+	rest.JSONBody
+	DryRun bool `query:"dry_run" doc:"Only count the matching runs by job, within bounds, and change nothing"`
+}) (*rest.Output[bulkAnswer], error) {
+	var b bulkBody
 	shape := in.Decode(&b)
 	if err := strict.AlsoFaulty(shape, b.check()); err != nil {
-		return nil, err
-	}
-	next, err := rest.DecodeRunCursor("run", b.Cursor)
-	if err != nil {
 		return nil, err
 	}
 	if err := a.Visible.CheckGroup(ctx, id, b.Filter.Group); err != nil {
 		if domain.CodeOf(err) == domain.Invalid {
 			err = problem.Invalid("filter.group", visible.UnknownGroupText(b.Filter.Group))
 		}
+		return nil, err
+	}
+	if b.Max == nil && b.Cursor == nil || in.DryRun {
+		return a.create(ctx, id, &b, in.DryRun)
+	}
+	return a.now(ctx, id, &b)
+}
+
+// now changes runs in the request.
+func (a *API) now(ctx context.Context, id auth.Identity, b *bulkBody) (*rest.Output[bulkAnswer], error) {
+	most, cursor := bulkRuns, ""
+	if b.Max != nil {
+		most = *b.Max
+	}
+	if b.Cursor != nil {
+		cursor = *b.Cursor
+	}
+	next, err := rest.DecodeRunCursor("run", cursor)
+	if err != nil {
 		return nil, err
 	}
 	out := bulkAnswer{Failures: []bulkFailure{}, RunIDs: []domain.RunID{}}
@@ -111,9 +139,9 @@ func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ rest.JSONB
 		}
 	}()
 	deadline := time.Now().Add(bulkTime)
-	for more := true; more; more = out.Matched < b.Max && !next.IsZero() && time.Now().Before(deadline) {
+	for more := true; more; more = out.Matched < most && !next.IsZero() && time.Now().Before(deadline) {
 		var found []domain.Run
-		if found, next, err = a.bulkPage(ctx, id, &b, next, min(bulkPage, b.Max-out.Matched)); err != nil {
+		if found, next, err = a.bulkPage(ctx, id, b, next, min(bulkPage, most-out.Matched)); err != nil {
 			return nil, err
 		}
 		for _, r := range found {
@@ -133,11 +161,11 @@ func (b *bulkBody) check() error {
 	if b.Action != "kill" && b.Action != "retry" {
 		f.Add("action", "must be kill or retry")
 	}
-	if b.Max < 1 || b.Max > bulkRuns {
+	if b.Max != nil && (*b.Max < 1 || *b.Max > bulkRuns) {
 		f.Add("max", fmt.Sprintf("must be 1 to %d", bulkRuns))
 	}
 	c := &b.Filter
-	empty := len(c.IDs) == 0 && c.JobID == 0 && c.Group == "" && len(c.State) == 0 && c.Cause == "" && c.Reason == "" &&
+	empty := len(c.IDs) == 0 && c.BulkID == 0 && c.JobID == 0 && c.Group == "" && len(c.State) == 0 && c.Cause == "" && c.Reason == "" &&
 		c.Instance == "" && c.From == nil && c.To == nil && c.BroadcastID.IsZero() && c.ParentRunID.IsZero()
 	if !strict.IsText(c.Instance) {
 		f.Add("filter.instance", strict.NotText)
@@ -147,6 +175,12 @@ func (b *bulkBody) check() error {
 	}
 	if len(c.IDs) > bulkRuns {
 		f.Add("filter.ids", fmt.Sprintf("at most %d are allowed", bulkRuns))
+	}
+	switch {
+	case c.BulkID < 0:
+		f.Add("filter.bulk_id", "must be the id of a bulk action")
+	case c.BulkID != 0 && (b.Max != nil || b.Cursor != nil):
+		f.Add("filter.bulk_id", "cannot be combined with max or cursor")
 	}
 	if c.JobID < 0 {
 		f.Add("filter.job_id", "must be the id of a job")

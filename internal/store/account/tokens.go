@@ -166,3 +166,18 @@ func commonGroups(r sqlcgen.PrincipalOfTokenRow) []string {
 	}
 	return slices.DeleteFunc(r.TokenGroups, func(g string) bool { return !slices.Contains(r.Groups, g) })
 }
+
+// Rights returns what a user may do now: with one of the user's API tokens, or, if token is 0, with a log-in. The error is
+// ErrCredentials if the user or the token is gone, disabled or expired.
+func (s *Tokens) Rights(ctx context.Context, user, token int64) (Principal, error) {
+	r, err := s.q.RightsOf(ctx, sqlcgen.RightsOfParams{UserID: user, TokenID: token})
+	if err != nil {
+		return Principal{}, credentialError(err)
+	}
+	if token == 0 {
+		return Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Role(r.Role), OwnerRole: Role(r.Role), Groups: r.Groups}, nil
+	}
+	own := sqlcgen.PrincipalOfTokenRow{Role: r.Role, Groups: r.Groups, TokenRole: *r.TokenRole, TokenGroups: r.TokenGroups}
+	return Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Lesser(Role(r.Role), confined(own.TokenRole, own.TokenGroups)),
+		OwnerRole: Role(r.Role), Groups: commonGroups(own), TokenID: token, TokenName: *r.TokenName, Scope: Scope(*r.Scope)}, nil
+}

@@ -16,6 +16,8 @@
 //
 // Logs are deleted with their runs, or earlier, by the server's retention of logs. The runs of a deleted job are kept
 // by the server's settings.
+//
+// Bulk actions are deleted seven days after their end.
 package retention
 
 import (
@@ -41,6 +43,7 @@ func New(pool *pgxpool.Pool) *Keeper { return &Keeper{pool} }
 const (
 	batchRuns  = 1000
 	batchesMax = 100 // batches per job and pass
+	bulkKept   = 7 * 24 * time.Hour
 
 	// Kept marks a rewritten day, as a comment on its table. Query HistoryDays of package view recognizes it.
 	Kept = "belfry: kept for jobs that keep longer"
@@ -84,7 +87,7 @@ func (k *Keeper) Keep(ctx context.Context, runs, logs time.Duration) error {
 		return pgerr.Translate(err)
 	}
 	// A day that is locked by a reader must not prevent the rest.
-	faults := []error{pgerr.Translate(p.days(ctx))}
+	faults := []error{pgerr.Translate(p.days(ctx)), pgerr.Translate(p.bulkActions(ctx))}
 	for _, j := range p.jobs {
 		if err := p.expire(ctx, j); err != nil {
 			faults = append(faults, pgerr.Translate(err))
@@ -156,6 +159,12 @@ func (p *pass) days(ctx context.Context) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// bulkActions deletes bulk actions, with the lists of their new runs, a week after their end.
+func (p *pass) bulkActions(ctx context.Context) error {
+	_, err := p.pool.Exec(ctx, `DELETE FROM bulk_actions WHERE finished_at < $1`, p.now.Add(-bulkKept))
+	return err
 }
 
 // keepers returns the jobs that keep runs of this age.

@@ -120,6 +120,22 @@ func TestEachJobsRetention(t *testing.T) {
 	}
 }
 
+// A bulk action is deleted a week after its end, with the list of its new runs.
+func TestBulkActions(t *testing.T) {
+	f := newFixture(t)
+	for _, ended := range []string{`now() - interval '8 days'`, `now() - interval '6 days'`, `NULL`} {
+		f.exec(`INSERT INTO bulk_actions (action, filter, user_id, token_id, created_by, remote, created_at, finished_at, matched, at_least, jobs)
+			VALUES ('retry', '{}', 1, 0, 'ann', '', now() - interval '9 days', ` + ended + `, 1, false, '[]')`)
+		f.exec(`INSERT INTO bulk_runs (bulk_id, run_id) SELECT max(id), gen_random_uuid() FROM bulk_actions`)
+	}
+	if err := retention.New(f.pool).Keep(t.Context(), 30*24*time.Hour, 30*24*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.one(`SELECT string_agg(id::text, ' ' ORDER BY id) || ', ' || (SELECT string_agg(bulk_id::text, ' ' ORDER BY bulk_id) FROM bulk_runs) FROM bulk_actions`); got != "2 3, 2 3" {
+		t.Errorf("left: %s", got)
+	}
+}
+
 // A job's last scheduled run is kept beyond the retention. Otherwise, an edit could plan its fire time again.
 func TestLastScheduledRunStays(t *testing.T) {
 	f := newFixture(t)

@@ -32,3 +32,11 @@ SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_a
 DELETE FROM api_tokens
  WHERE id = @id AND (@user_id::bigint = 0 OR user_id = @user_id)
 RETURNING *;
+
+-- name: RightsOf :one
+-- Returns the rights of a user and of the user's token, like PrincipalOfToken. Without a token (0), the token's columns are null.
+SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
+       t.groups AS token_groups, t.scope
+  FROM users u
+  LEFT JOIN api_tokens t ON t.id = @token_id AND t.user_id = u.id AND (t.expires_at IS NULL OR t.expires_at > now())
+ WHERE u.id = @user_id AND NOT u.disabled AND (@token_id::bigint = 0 OR t.id IS NOT NULL);

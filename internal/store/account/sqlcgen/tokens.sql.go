@@ -171,6 +171,51 @@ func (q *Queries) PrincipalOfToken(ctx context.Context, tokenSha256 []byte) (Pri
 	return i, err
 }
 
+const rightsOf = `-- name: RightsOf :one
+SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
+       t.groups AS token_groups, t.scope
+  FROM users u
+  LEFT JOIN api_tokens t ON t.id = $1 AND t.user_id = u.id AND (t.expires_at IS NULL OR t.expires_at > now())
+ WHERE u.id = $2 AND NOT u.disabled AND ($1::bigint = 0 OR t.id IS NOT NULL)
+`
+
+type RightsOfParams struct {
+	TokenID int64
+	UserID  int64
+}
+
+type RightsOfRow struct {
+	ID          int64
+	Name        string
+	Kind        string
+	Role        string
+	Groups      []string
+	TokenID     *int64
+	TokenName   *string
+	TokenRole   *string
+	TokenGroups []string
+	Scope       *string
+}
+
+// Returns the rights of a user and of the user's token, like PrincipalOfToken. Without a token (0), the token's columns are null.
+func (q *Queries) RightsOf(ctx context.Context, arg RightsOfParams) (RightsOfRow, error) {
+	row := q.db.QueryRow(ctx, rightsOf, arg.TokenID, arg.UserID)
+	var i RightsOfRow
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.Kind,
+		&i.Role,
+		&i.Groups,
+		&i.TokenID,
+		&i.TokenName,
+		&i.TokenRole,
+		&i.TokenGroups,
+		&i.Scope,
+	)
+	return i, err
+}
+
 const tokens = `-- name: Tokens :many
 SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_at, t.scope, u.name AS user_name
   FROM api_tokens t JOIN users u ON u.id = t.user_id
