@@ -45,7 +45,7 @@ export function messages(stage) {
       const failures = await page
         .getByRole("listitem")
         .filter({ has: page.locator(`a[href="/runs/${runs.lost.id}"]`) })
-        .locator(".message")
+        .locator(".event-says")
         .allInnerTexts();
       assert.equal(failures.length, 1);
       chinese("the overview", failures[0]);

@@ -30,7 +30,8 @@ export function SearchField({
       onKeyDown={(e) => {
         if (e.key === "Escape") {
           setText("");
-          e.currentTarget.blur();
+          // Without a focused element, useFocusKept would give the focus back to this field.
+          document.getElementById("main")?.focus({ preventScroll: true });
         }
       }}
       rightSection={text ? <CloseButton size="xs" aria-label={t("clear")} onClick={() => setText("")} /> : null}
