@@ -306,12 +306,12 @@ func TestOtherGroups(t *testing.T) {
 	hidden := w.newJob("h", "hidden")
 	w.failed(hidden, "h", 5)
 	w.failed(w.job, "g", 5)
-	ids := []domain.RunID{}
 	rows, err := w.pg.Pool().Query(t.Context(), `SELECT id FROM runs_history`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ids, err = pgx.CollectRows(rows, pgx.RowTo[domain.RunID]); err != nil {
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[domain.RunID])
+	if err != nil {
 		t.Fatal(err)
 	}
 	for i, f := range []bulk.Filter{{States: []domain.State{domain.Failed}}, {IDs: ids}} {

@@ -49,7 +49,7 @@ var errMoved = errors.New("another process has moved the cursor of the bulk acti
 // Step performs the next batch of an action. After an error, the batch has no effect.
 func (p *Performer) Step(ctx context.Context, id int64) (engine.BulkStep, error) {
 	a, err := p.Action(ctx, id, nil)
-	if domain.CodeOf(err) == domain.NotFound && err != nil || err == nil && a.FinishedAt != nil {
+	if domain.CodeOf(err) == domain.NotFound || err == nil && a.FinishedAt != nil {
 		return engine.BulkStep{Ended: true}, nil
 	}
 	if err != nil {
