@@ -101,7 +101,7 @@ func TestBadInput(t *testing.T) {
 		{"NUL in a parameter of another list", get, "/api/v1/audit?actor=%00&limit=1", "", 422, []string{"actor"}, "NUL"},
 		{"NUL in a path", get, "/api/v1/groups/a%00b", "", 422, []string{"name"}, "NUL"},
 		{"no UTF-8 in a path", get, "/api/v1/groups/%ff", "", 422, []string{"name"}, "UTF-8"},
-		{"a bulk action of nobody", post, "/api/v1/runs/bulk", `{"action":"kill","filter":{"bulk_id":999}}`, 422, []string{"filter.bulk_id"}, "no such"},
+		{"an unknown bulk action", post, "/api/v1/runs/bulk", `{"action":"kill","filter":{"bulk_id":999}}`, 422, []string{"filter.bulk_id"}, "no such"},
 		{"new runs of a bulk action, step by step", post, "/api/v1/runs/bulk", `{"action":"kill","filter":{"bulk_id":1},"max":1}`, 422, []string{"filter.bulk_id"}, "max"},
 		{"a cursor of another list", get, "/api/v1/bulk?cursor=x", "", 422, []string{"cursor"}, "next_cursor"},
 		{"a bulk action without a number", "DELETE", "/api/v1/bulk/x", "", 422, []string{"id"}, ""},

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// ended makes a failed run of job 1 with a param, or without one of its own.
+// ended makes a failed run of job 1 that has a param, or that uses the param of its job.
 func (w *world) ended(param *string) domain.RunID {
 	w.t.Helper()
 	id := domain.NewRunID(w.store.Now())

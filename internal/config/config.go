@@ -80,7 +80,7 @@ type Web struct {
 	TLSCert        string   `name:"tls-cert" env:"BELFRY_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM, with intermediate certificates) for TLS of the console; requires --tls-key. The console uses a changed file from the next connection on."`
 	TLSKey         string   `name:"tls-key" env:"BELFRY_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
 	TrustedProxies []string `name:"trusted-proxy" env:"BELFRY_TRUSTED_PROXY" placeholder:"NETWORK" help:"Address or network (10.0.0.0/8) of proxies in front of the console, which add the client's address to X-Forwarded-For. Without it, the console ignores the header."`
-	ExecutorURL    string   `name:"executor-url" env:"BELFRY_EXECUTOR_URL" placeholder:"nats://…" help:"NATS servers as executors reach them, for the commands and the code that the console shows; tls:// if they need TLS. Without it, the console shows the servers that it uses itself."`
+	ExecutorURL    string   `name:"executor-url" env:"BELFRY_EXECUTOR_URL" placeholder:"nats://…" help:"Addresses of the NATS servers for executors. The console shows them in commands and code. Use tls:// if the servers need TLS. Without this setting, the console shows its own NATS servers."`
 	AdminPassword  Secret   `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin, which the first start creates. Without it, the first start generates a password and prints it once. Prefer the environment variable to the flag."`
 }
 

@@ -23,7 +23,7 @@ func Retry(ctx context.Context, jobs Jobs, id auth.Identity, old *domain.Run) (d
 	return jobs.RetryRun(ctx, old.ID, id.Actor())
 }
 
-// jobOf returns the job of a run that is to be retried. Conflict: the caller may not see the job. NotFound: it is deleted.
+// jobOf returns the job of the run that the caller retries. Conflict: the caller may not see the job. NotFound: it is deleted.
 func jobOf(ctx context.Context, jobs Jobs, id auth.Identity, old *domain.Run) (domain.Job, error) {
 	job, err := jobs.Job(ctx, old.JobID)
 	if err == nil && !id.Sees(job.Group) {
@@ -80,7 +80,7 @@ func (a *API) checkRetry(ctx context.Context, id auth.Identity, old *domain.Run,
 	return retry, err
 }
 
-// changes returns what the audit log shows of a retry: what differs from the old run, and the new run.
+// changes returns the audit entry of a retry: the new run, and each value that differs from the old run.
 func changes(old *domain.Run, retry domain.Retry, answer rest.Accepted) (before, after map[string]any) {
 	before, after = map[string]any{}, map[string]any{"run_ids": answer.RunIDs}
 	if retry.Param != nil && *retry.Param != old.Param {

@@ -23,7 +23,7 @@
 // # End
 //
 // An action ends as done, stopped or failed, and then does not change. It writes its counts to the audit log in the transaction
-// of its end. Package retention deletes it seven days later.
+// of its end. Seven days later, package retention deletes the action.
 //
 // River calls Step through package followup. Creating an action and enqueueing its River job are one transaction.
 package bulk

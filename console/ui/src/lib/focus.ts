@@ -26,7 +26,7 @@ export function useFocusKept() {
       last = e.target;
       path = location.pathname;
     };
-    // A click beside all elements takes the focus away on purpose.
+    // A click on an empty place removes the focus. The user wants this, so the focus is not given back.
     const pressed = (e: PointerEvent) => {
       if (e.target instanceof Node && root.contains(e.target)) last = undefined;
     };

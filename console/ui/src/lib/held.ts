@@ -71,7 +71,7 @@ export function useSteady<I>(items: I[], key: (item: I) => string, hold: boolean
 }
 
 /**
- * useTallest keeps an element as high as it was at its highest since its width changed, so that nothing below it moves when a list gets shorter.
+ * useTallest gives an element its greatest height since its width changed. If a list gets shorter, the content below it stays in its place.
  * It returns the element's ref.
  */
 export function useTallest() {
