@@ -102,11 +102,14 @@ func project(t testing.TB) *types.Project {
 	return p
 }
 
+// imageName is the name of Belfry's images, without their tag.
+const imageName = "ghcr.io/belfryhq/belfry:"
+
 // ours returns the services that run Belfry's image.
 func ours(p *types.Project) map[string]types.ServiceConfig {
 	found := make(map[string]types.ServiceConfig)
 	for name, s := range p.Services {
-		if strings.HasPrefix(s.Image, "belfry:") {
+		if strings.HasPrefix(s.Image, imageName) {
 			found[name] = s
 		}
 	}
@@ -134,7 +137,7 @@ func instances(s types.ServiceConfig) int {
 func TestComposeCommands(t *testing.T) {
 	counts := make(map[string]int)
 	image := make(map[string]string) // the environment that the image sets
-	for _, i := range dockerfile(t) {
+	for _, i := range stages(t)["server"] {
 		if i.name == "ENV" {
 			for _, e := range strings.Fields(i.rest) {
 				name, value, _ := strings.Cut(e, "=")
@@ -187,7 +190,7 @@ func TestComposeCommands(t *testing.T) {
 func userOfImage(t testing.TB) string {
 	t.Helper()
 	user := ""
-	for _, i := range dockerfile(t) {
+	for _, i := range stages(t)["server"] {
 		if i.name == "USER" {
 			user = i.rest
 		}
@@ -261,7 +264,7 @@ func TestExamplesHaveNoDefaults(t *testing.T) {
 			t.Errorf("env.example has %s, which compose.yaml does not use", name)
 		}
 	}
-	for _, file := range []string{"systemd/belfry.env.example", "systemd/executor.env.example"} {
+	for _, file := range []string{"systemd/standalone.env.example", "systemd/belfry.env.example", "systemd/executor.env.example"} {
 		for name, value := range example(t, file) {
 			if value != "" {
 				t.Errorf("%s has a value for %s", file, name)
@@ -346,14 +349,8 @@ func TestComposeMounts(t *testing.T) {
 				t.Errorf("%s may write to %s", name, v.Source)
 			}
 		}
-		if build := s.Build; build != nil {
-			// p was loaded from a copy of this directory, so only the relative path of the build context can be checked.
-			if rel, err := filepath.Rel(p.WorkingDir, build.Context); err != nil || rel != ".." {
-				t.Errorf("%s is built in %s (%v)", name, rel, err)
-			}
-			if _, err := os.Stat(filepath.Join("..", build.Dockerfile)); err != nil {
-				t.Error(err)
-			}
+		if s.Build != nil {
+			t.Errorf("%s is built; compose pulls released images", name)
 		}
 		if strings.HasPrefix(s.Image, "nats:") {
 			i := slices.Index(s.Command, "--config")
@@ -417,7 +414,7 @@ func TestScrapes(t *testing.T) {
 func TestComposeIsCareful(t *testing.T) {
 	p := project(t)
 	for name, s := range p.Services {
-		if !strings.HasPrefix(s.Image, "belfry:") && !pinned.MatchString(s.Image) {
+		if !strings.HasPrefix(s.Image, imageName) && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: %s is not pinned to a release", name, s.Image)
 		}
 		for _, port := range s.Ports {
@@ -434,13 +431,35 @@ func TestComposeIsCareful(t *testing.T) {
 			}
 		}
 	}
+	for name, s := range p.Services {
+		limits := types.Resource{}
+		if s.Deploy != nil && s.Deploy.Resources.Limits != nil {
+			limits = *s.Deploy.Resources.Limits
+		}
+		if limits.MemoryBytes == 0 || limits.NanoCPUs == 0 {
+			t.Errorf("%s has no limit of memory or CPU", name)
+		}
+		if s.Logging == nil || s.Logging.Options["max-size"] == "" || s.Logging.Options["max-file"] == "" {
+			t.Errorf("%s: the log of its container grows without a bound", name)
+		}
+	}
 	for name, s := range ours(p) {
+		check := s.HealthCheck
+		if once := name == "migrate" || name == "cli"; check == nil || check.Disable != once || !once && !slices.Equal(check.Test, []string{"CMD", "/usr/bin/belfry", "health"}) {
+			t.Errorf("%s has the health check %+v", name, check)
+		}
 		// Compose copies such a secret into the container, so the container cannot be read-only.
 		if copied := len(s.Secrets) > 0; s.ReadOnly == copied {
 			t.Errorf("%s: read_only is %t, and it has %d secrets", name, s.ReadOnly, len(s.Secrets))
 		}
 		if s.User != "" {
 			t.Errorf("%s: runs as %s, not as the image's user", name, s.User)
+		}
+	}
+	// VERSION in env.example is the release of this tree, whose number the modules have.
+	for _, r := range goMod(t).Require {
+		if want := strings.TrimPrefix(r.Mod.Version, "v"); r.Mod.Path == "github.com/belfryhq/belfry/executor" && example(t, "env.example")["VERSION"] != want {
+			t.Errorf("VERSION in env.example is not %s", want)
 		}
 	}
 	// The tests run the configuration with the NATS server of this module, so the image must have the same version.

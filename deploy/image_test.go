@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
-	"go/version"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,64 +48,56 @@ func (c cleaning) Run() int {
 	return c.m.Run()
 }
 
-// instruction is one instruction of a Dockerfile. Continuation lines are joined.
+// instruction is one instruction of the Containerfile. Continuation lines are joined.
 type instruction struct{ name, rest string }
 
-func dockerfile(t testing.TB) []instruction {
+// stages returns the instructions of each stage of the Containerfile by the stage's name. Those before the first stage have the name "".
+func stages(t testing.TB) map[string][]instruction {
 	t.Helper()
-	text, err := os.ReadFile("Dockerfile")
+	text, err := os.ReadFile("Containerfile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []instruction
+	all, stage := make(map[string][]instruction), ""
 	joined := regexp.MustCompile(`\\\n\s*`).ReplaceAllString(string(text), "")
 	for line := range strings.Lines(joined) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		name, rest, _ := strings.Cut(line, " ")
-		all = append(all, instruction{name, strings.TrimSpace(rest)})
+		if name == "FROM" {
+			_, stage, _ = strings.Cut(rest, " AS ")
+		}
+		all[stage] = append(all[stage], instruction{name, strings.TrimSpace(rest)})
 	}
 	return all
 }
 
-// binary returns the program that the Dockerfile builds.
+// binary returns the program that the images contain.
 func binary(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("NOT COVERED: building the image's binary takes long")
 	}
-	built.once.Do(func() { built.path, built.err = build(dockerfile(t)) })
+	built.once.Do(func() { built.path, built.err = build() })
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
 	return built.path
 }
 
-// build runs the Dockerfile's build command in a shell, with another output directory.
-func build(instructions []instruction) (string, error) {
-	var command string
-	for _, i := range instructions {
-		if i.name == "RUN" && strings.Contains(i.rest, "go build") {
-			command = i.rest
-		}
-	}
-	const out = "/out/root/"
-	if strings.Count(command, out) != 1 {
-		return "", fmt.Errorf("the Dockerfile has no build command that writes to %s once: %q", out, command)
-	}
+// build runs the script that builds the program of a release.
+func build() (string, error) {
 	dir, err := os.MkdirTemp("", "belfry-image-*")
 	if err != nil {
 		return "", err
 	}
 	built.dir = dir
-	cmd := exec.Command("sh", "-c", strings.Replace(command, out, dir+"/", 1))
-	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "VERSION="+stamped)
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", command, err, said)
+	path := filepath.Join(dir, "belfry")
+	if said, err := exec.Command("../.ci/release/binary", stamped, path).CombinedOutput(); err != nil {
+		return "", fmt.Errorf(".ci/release/binary: %w\n%s", err, said)
 	}
-	return filepath.Join(dir, "usr", "bin", "belfry"), nil
+	return path, nil
 }
 
 func TestImageBinary(t *testing.T) {
@@ -152,7 +143,7 @@ func TestImageBinary(t *testing.T) {
 		t.Errorf("--help says:\n%s", help)
 	}
 	if v := said("--version"); v != "belfry "+stamped+"\n" {
-		t.Errorf("--version says %q, want the build argument %s", v, stamped)
+		t.Errorf("--version says %q, want %s", v, stamped)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -166,63 +157,37 @@ func TestImageBinary(t *testing.T) {
 // pinned matches an image with an exact release, at least X.Y.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?(@sha256:[0-9a-f]{64})?$`)
 
-func TestDockerfile(t *testing.T) {
-	var last []instruction // of the last stage
-	arguments, stages := map[string]bool{}, map[string]bool{}
-	for _, i := range dockerfile(t) {
-		switch i.name {
-		case "FROM":
-			image, name, _ := strings.Cut(i.rest, " AS ")
-			if image != "scratch" && !pinned.MatchString(image) {
-				t.Errorf("FROM %s is not pinned to a release", image)
+// TestContainerfile checks the rules for all images. `.ci/long images` builds and runs them.
+func TestContainerfile(t *testing.T) {
+	all := stages(t)
+	for _, i := range all[""] {
+		if base, ok := strings.CutPrefix(i.rest, "BASE="); i.name != "ARG" || !ok || !regexp.MustCompile(`^docker\.io/library/debian:\d+-slim$`).MatchString(base) {
+			t.Errorf("%s %s: want a release of Debian", i.name, i.rest)
+		}
+	}
+	for _, stage := range []string{"server", "agent", "demo"} {
+		found := map[string]string{}
+		for _, i := range all[stage] {
+			if stage == "server" && (i.name == "RUN" || i.name == "ADD") {
+				t.Errorf("server has no shell and may not download files: %s %s", i.name, i.rest)
 			}
-			if tag, ok := strings.CutPrefix(image, "golang:"); ok {
-				checkGo(t, tag)
-			}
-			stages[name] = true
-			last = nil
-		case "ARG":
-			name, _, _ := strings.Cut(i.rest, "=")
-			arguments[name] = true
+			found[i.name] = i.rest
 		}
-		last = append(last, i)
-		if i.name == "COPY" && strings.Contains(i.rest, "--from=") {
-			from := regexp.MustCompile(`--from=(\S+)`).FindStringSubmatch(i.rest)[1]
-			if !stages[from] {
-				t.Errorf("%s: there is no stage %s", i.rest, from)
+		if from := found["FROM"]; (stage == "server") != (from == "scratch AS server") {
+			t.Errorf("%s starts from %s; only the server contains nothing but copied files", stage, from)
+		}
+		uid, gid, ok := strings.Cut(found["USER"], ":")
+		for _, id := range []string{uid, gid} {
+			if n, err := strconv.Atoi(id); err != nil || n == 0 || !ok {
+				t.Errorf("%s: USER %s: want numbers other than 0, because a cluster may refuse names that it cannot check", stage, found["USER"])
 			}
 		}
-	}
-	if !arguments["VERSION"] {
-		t.Error("there is no build argument VERSION")
-	}
-	if last[0].rest != "scratch" {
-		t.Errorf("the image starts from %s; it should contain only copied files", last[0].rest)
-	}
-	found := map[string]string{}
-	for _, i := range last {
-		if i.name == "RUN" || i.name == "ADD" {
-			t.Errorf("the last stage has no shell and may not download files: %s %s", i.name, i.rest)
+		if !strings.HasSuffix(found["HEALTHCHECK"], `CMD ["/usr/bin/belfry", "health"]`) {
+			t.Errorf("%s: HEALTHCHECK %s", stage, found["HEALTHCHECK"])
 		}
-		found[i.name] = i.rest
-	}
-	uid, gid, ok := strings.Cut(found["USER"], ":")
-	for _, id := range []string{uid, gid} {
-		if n, err := strconv.Atoi(id); err != nil || n == 0 || !ok {
-			t.Errorf("USER %s: want numbers other than 0, because a cluster may refuse names that it cannot check", found["USER"])
+		if !strings.HasSuffix(found["ENTRYPOINT"], `"/usr/bin/belfry"]`) {
+			t.Errorf("%s: ENTRYPOINT %s", stage, found["ENTRYPOINT"])
 		}
-	}
-	if found["ENTRYPOINT"] != `["/usr/bin/belfry"]` {
-		t.Errorf("ENTRYPOINT is %s", found["ENTRYPOINT"])
-	}
-}
-
-// checkGo compares the image's Go version with the version that go.mod requires.
-func checkGo(t *testing.T, tag string) {
-	t.Helper()
-	release, _, _ := strings.Cut(tag, "-")
-	if want := goMod(t).Go.Version; version.Compare("go"+release, "go"+want) < 0 {
-		t.Errorf("the image builds with Go %s, go.mod requires %s", release, want)
 	}
 }
 
@@ -239,20 +204,13 @@ func goMod(t testing.TB) *modfile.File {
 	return f
 }
 
-// TestContext checks that the image's build context and the repository ignore secrets.
-func TestContext(t *testing.T) {
-	ignored, err := os.ReadFile("Dockerfile.dockerignore")
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestIgnoredSecrets checks that the repository ignores secrets.
+func TestIgnoredSecrets(t *testing.T) {
 	kept, err := os.ReadFile("../.gitignore")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, secret := range []string{"deploy/.env", "deploy/secrets"} {
-		if !strings.Contains("\n"+string(ignored), "\n"+secret+"\n") {
-			t.Errorf("Dockerfile.dockerignore does not ignore %s", secret)
-		}
 		if !strings.Contains(string(kept), "\n/"+secret) {
 			t.Errorf(".gitignore does not ignore %s", secret)
 		}

@@ -27,5 +27,5 @@ NATS_ISSUER=$public
 NATS_ISSUER_SEED=$seed
 BELFRY_ADMIN_PASSWORD=$(secret)
 GRAFANA_ADMIN_PASSWORD=$(secret)
-VERSION=$(git describe --tags --always 2>/dev/null || echo dev)
+$(grep '^VERSION=' env.example)
 END

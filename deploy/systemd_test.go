@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-const installed = "/usr/local/bin/belfry"
+const installed = "/usr/bin/belfry"
 
 // unitFiles returns the content of the units by name.
 func unitFiles(t testing.TB) map[string]string {
@@ -46,9 +46,9 @@ func unitSettings(text string) map[string][]string {
 
 func TestUnits(t *testing.T) {
 	roles := make(map[string]bool)
-	for name, text := range unitFiles(t) {
+	for name, content := range unitFiles(t) {
 		t.Run(name, func(t *testing.T) {
-			unit := unitSettings(text)
+			unit := unitSettings(content)
 			only := func(key string) string {
 				t.Helper()
 				if len(unit[key]) != 1 {
@@ -70,7 +70,7 @@ func TestUnits(t *testing.T) {
 			if n := len(unit["EnvironmentFile"]); n == 0 || n > 1 && !template {
 				t.Fatalf("%d environment files", n)
 			}
-			file := strings.TrimPrefix(unit["EnvironmentFile"][0], "/etc/belfry/")
+			file := strings.TrimPrefix(strings.TrimPrefix(unit["EnvironmentFile"][0], "-"), "/etc/belfry/")
 			text, err := os.ReadFile(filepath.Join("systemd", file+".example"))
 			if err != nil {
 				t.Fatal(err)
@@ -95,8 +95,16 @@ func TestUnits(t *testing.T) {
 			}
 			role := command(t, args[1:], env)
 			roles[role.role] = true
-			if want := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(name, "belfry-"), ".service"), "@"); role.role != want {
+			want := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(name, "belfry-"), ".service"), "@")
+			user := "DynamicUser=yes"
+			if want == "belfry" {
+				want, user = "standalone", "User=belfry" // its data outlives the package, so the user does, too
+			}
+			if role.role != want {
 				t.Errorf("starts %s", role.role)
+			}
+			if !strings.Contains(content, "\n"+user+"\n") {
+				t.Errorf("the unit lacks %s", user)
 			}
 			own := make(map[string]string)
 			for _, e := range unit["Environment"] {
@@ -107,7 +115,7 @@ func TestUnits(t *testing.T) {
 			knowsSettings(t, slices.DeleteFunc(flags, func(a string) bool { return a[0] == '-' }), own)
 
 			for key, want := range map[string]string{
-				"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes",
+				"NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes",
 				"CapabilityBoundingSet": "", "RestrictNamespaces": "yes", "UMask": "0077",
 			} {
 				if got := only(key); got != want {
@@ -119,7 +127,7 @@ func TestUnits(t *testing.T) {
 			}
 		})
 	}
-	for _, role := range []string{"scheduler", "dispatcher", "console", "executor", "migrate"} {
+	for _, role := range []string{"standalone", "scheduler", "dispatcher", "console", "executor", "migrate"} {
 		if !roles[role] {
 			t.Errorf("no unit starts %s", role)
 		}
@@ -176,16 +184,14 @@ func TestPageNamesFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := make(map[string]bool)
 	for _, path := range regexp.MustCompile(`\bdeploy/[a-zA-Z]+/[a-zA-Z.@-]+[a-z]`).FindAllString(string(page), -1) {
-		named[path] = true
 		if _, err := os.Stat(filepath.Join("..", path)); err != nil {
 			t.Errorf("the page names a file that does not exist: %v", err)
 		}
 	}
 	for unit := range unitFiles(t) {
-		if !named["deploy/systemd/"+unit] {
-			t.Errorf("the page does not install %s", unit)
+		if !strings.Contains(string(page), strings.TrimSuffix(unit, ".service")) {
+			t.Errorf("the page does not describe %s", unit)
 		}
 	}
 	for _, rule := range rules(t) {
