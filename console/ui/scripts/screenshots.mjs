@@ -238,19 +238,17 @@ async function pictures(jobs) {
     jobs: ["/jobs", {}],
     job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }],
     scripts: [
-      `/jobs/${jobs.invoices.id}`,
+      `/jobs/${jobs.invoices.id}?tab=script`,
       {
         act: async (page) => {
           await page.getByRole("textbox", { name: "Compare with…" }).click();
           await page.getByRole("option", { name: "Difference from version 1" }).click();
           await page.locator(".diff .added").first().waitFor();
-          await page.getByRole("region", { name: "Parents and children" }).scrollIntoViewIfNeeded();
-          await page.evaluate(() =>
-            scrollTo(0, document.querySelector(".job-graph").getBoundingClientRect().top + scrollY - 90),
-          );
         },
       },
     ],
+    "job-graph": [`/jobs/${jobs.invoices.id}?tab=definition`, {}],
+    "job-history": [`/jobs/${jobs["warehouse-report"].id}?tab=history`, {}],
     "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}],
     schedule: [
       `/jobs/${jobs["payment-run"].id}/edit`,

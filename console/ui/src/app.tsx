@@ -19,6 +19,8 @@ const JobForm = lazy(() => import("./pages/jobform"));
 const JobPage = lazy(() => import("./pages/job"));
 const Runs = lazy(() => import("./pages/runs"));
 const RunPage = lazy(() => import("./pages/run"));
+const BulkActions = lazy(() => import("./pages/bulk"));
+const BulkActionPage = lazy(() => import("./pages/bulkaction"));
 const Executors = lazy(() => import("./pages/executors"));
 const Events = lazy(() => import("./pages/events"));
 const Channels = lazy(() => import("./pages/channels"));
@@ -100,6 +102,8 @@ export function App() {
             <Route path="/jobs/:id">{(p) => <JobPage key={p.id} id={Number(p.id)} />}</Route>
             <Route path="/runs" component={Runs} />
             <Route path="/runs/:id">{(p) => <RunPage key={p.id} id={p.id} />}</Route>
+            <Route path="/bulk" component={BulkActions} />
+            <Route path="/bulk/:id">{(p) => <BulkActionPage key={p.id} id={Number(p.id)} />}</Route>
             <Route path="/week" component={Week} />
             <Route path="/calendars" component={Calendars} />
             <Route path="/calendars/:name">

@@ -24,7 +24,7 @@ const theme = createTheme({
   headings: {
     sizes: {
       h1: { fontSize: "20px", lineHeight: "1.3" },
-      h2: { fontSize: "15px", lineHeight: "1.4" },
+      h2: { fontSize: "16px", lineHeight: "1.4" },
       h3: { fontSize: "14px", lineHeight: "1.4" },
     },
   },

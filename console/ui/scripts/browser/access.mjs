@@ -16,6 +16,7 @@ export function access(stage) {
       await newcomer.fill(page.getByLabel("Password", { exact: true }), stage.password);
       await newcomer.press("Enter");
       await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+      const before = newcomer.count.n;
       await newcomer.press("n");
       await newcomer.fill(page.getByRole("textbox", { name: "Name" }), "first-job");
       await newcomer.fill(page.getByRole("textbox", { name: /^Handler/ }), "echo");
@@ -23,6 +24,7 @@ export function access(stage) {
       await page.waitForURL(/\/runs\/[0-9a-f-]{36}$/);
       await page.locator("h1 .state-succeeded").waitFor();
       assert.ok(newcomer.count.n < 10, `${newcomer.count.n} interactions`);
+      assert.ok(newcomer.count.n - before <= 6, `${newcomer.count.n - before} interactions from the overview`);
     },
   );
 

@@ -90,6 +90,7 @@ export function calendars(stage) {
       await page.getByRole("textbox", { name: "YAML" }).getByText("calendar: weekends").waitFor();
       await page.getByRole("button", { name: "Save", exact: true }).click();
       await page.waitForURL(/\/jobs\/\d+$/);
+      await page.getByRole("tab", { name: "Definition" }).click();
       await page.getByRole("region", { name: "Definition" }).getByRole("link", { name: "weekends" }).click();
       await page.getByRole("link", { name: "Jobs that use it: 1" }).click();
       await page.waitForURL("/jobs?calendar=weekends");

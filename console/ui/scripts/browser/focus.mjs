@@ -68,7 +68,7 @@ export function focus(stage) {
       } = await trigger();
       await until("the end of the run", async () => (await call("GET", `/runs/${first}`)).state === "succeeded");
       await page.goto(`/jobs/${id}`);
-      await page.locator(`.duration[href="/runs/${first}"]`).focus();
+      await page.locator(`[data-row][href="/runs/${first}"]`).focus();
       await trigger();
       await page.getByRole("button", { name: "1 new" }).waitFor();
       assert.equal(await focused(), `/runs/${first}`);

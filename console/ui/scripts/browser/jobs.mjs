@@ -48,6 +48,8 @@ export function jobs(stage) {
     async (page) => {
       const job = await script("edited", "echo the old one\n");
       await page.goto(`/jobs/${job.id}`);
+      await page.getByRole("tab", { name: "Script" }).click();
+      await page.waitForURL(/\?tab=script$/);
       await page.getByRole("button", { name: "Edit the script" }).click();
       await page.getByRole("textbox", { name: "Code" }).click();
       await page.keyboard.press("Control+a");
@@ -85,13 +87,18 @@ export function jobs(stage) {
       const parent = (await call("GET", "/jobs?q=nightly-report")).items.find((j) => j.name === "nightly-report");
       await page.goto(`/jobs/${parent.id}`);
       const graph = page.getByRole("region", { name: "Parents and children" });
+      await page.getByRole("tab", { name: "Runs" }).focus();
+      await page.keyboard.press("ArrowLeft"); // the tabs are one stop of the Tab key; arrows move between them
+      await page.waitForURL(/\?tab=history$/);
       await page.getByRole("button", { name: "Ask" }).click();
       await page.locator(".answer").waitFor();
       await page.getByRole("button", { name: "Check every fire time of the last 24 hours" }).click();
       await page.getByText(/^In the last 24 hours: |^No fire times in/).waitFor();
+      await page.getByRole("tab", { name: "Definition" }).click();
       await graph.getByRole("link", { name: "send-report" }).focus();
       await page.keyboard.press("Enter");
       await heading(page, "send-report");
+      await page.getByRole("tab", { name: "Definition" }).click();
       // The graph also has parents that have never run.
       await graph.getByRole("link", { name: "nightly-report" }).waitFor();
       const [child] = (await call("GET", "/jobs?q=send-report")).items;
@@ -140,6 +147,65 @@ export function jobs(stage) {
         }),
         "the answer is not visible",
       );
+    },
+  );
+
+  scene(
+    stage,
+    "a job is backfilled after a preview of its fire times, and its definition is copied; its runs show their errors at every width",
+    { as: "admin" },
+    async (page) => {
+      const job = await call("POST", "/jobs", {
+        name: "hourly-and-broken",
+        group: "demo",
+        block: "parallel",
+        schedule: { kind: "cron", expr: "0 * * * *", time_zone: "Asia/Tokyo" },
+        script: { language: "sh", code: "echo no disk >&2\nexit 3\n" },
+      });
+      await page.goto(`/jobs/${job.id}`);
+      const more = page.getByRole("button", { name: "More actions for hourly-and-broken" });
+      await more.click();
+      await page.getByRole("menuitem", { name: "Copy as…" }).click();
+      const copy = page.getByRole("dialog", { name: "hourly-and-broken as text" });
+      await copy.getByText("name: hourly-and-broken").waitFor();
+      await copy.getByText("CLI", { exact: true }).click();
+      await copy.getByText(`BELFRY_SERVER=${stage.base} belfry job apply -f -`).waitFor();
+      await copy.getByText("curl", { exact: true }).click();
+      await copy.getByText(`${stage.base}/api/v1/jobs/${job.id}`).waitFor();
+      await page.keyboard.press("Escape");
+      await copy.waitFor({ state: "detached" });
+
+      await more.click();
+      await page.getByRole("menuitem", { name: "Backfill…" }).click();
+      const dialog = page.getByRole("dialog", { name: "Backfill hourly-and-broken" });
+      await dialog.getByText("24 fire times").waitFor();
+      await dialog.getByLabel("At most").fill("3");
+      await dialog.getByText("3 fire times").waitFor();
+      await dialog.getByText(/^There are more\./).waitFor();
+      assert.equal(await dialog.locator("ol.times li").count(), 3);
+      await dialog.getByRole("button", { name: "Run 3 times" }).click();
+      await page.waitForURL(`/runs?job_id=${job.id}&cause=backfill`);
+      await page.locator("tbody .state-failed").nth(2).waitFor();
+      assert.equal(await page.locator("tbody tr").count(), 3);
+
+      await page.goto(`/jobs/${job.id}`);
+      const error = page
+        .locator("tbody tr")
+        .first()
+        .getByText(/no disk/);
+      for (const width of [360, 768, 1024, 1440]) {
+        await page.setViewportSize({ width, height: 800 });
+        await until(`the error at ${width} px`, async () => {
+          const visible = await Promise.all((await error.all()).map((e) => e.isVisible()));
+          return visible.filter(Boolean).length === 1;
+        });
+      }
+      // The next fire times are in the viewer's zone and in the job's.
+      await page
+        .getByRole("region", { name: "Upcoming" })
+        .getByText(/GMT\+9/)
+        .first()
+        .waitFor();
     },
   );
 }

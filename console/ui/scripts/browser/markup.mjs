@@ -1,4 +1,4 @@
-// The scene of input that looks like markup. It is part of ../browser.test.mjs.
+// The scene of input that looks like markup. It is part of ../appearance.test.mjs.
 import assert from "node:assert/strict";
 import { heartbeat, until } from "./belfry.mjs";
 import { ready, scene } from "./scene.mjs";
@@ -73,8 +73,10 @@ exit 3
       for (const [path, shown] of [
         ["/", []],
         ["/jobs", ["job", "child", "tag"]],
-        [`/jobs/${job.id}`, ["job", "description", "tag", "param", "code", "author"]],
-        [`/jobs/${child.id}`, ["child", "handler"]],
+        [`/jobs/${job.id}`, ["job", "description", "tag"]],
+        [`/jobs/${job.id}?tab=definition`, ["param", "author"]],
+        [`/jobs/${job.id}?tab=script`, ["code"]],
+        [`/jobs/${child.id}?tab=definition`, ["child", "handler"]],
         [`/jobs/${job.id}/edit`, ["code"]],
         ["/runs", ["job"]],
         [`/runs/${run.id}`, ["job", "event", "log", "output"]],

@@ -1,7 +1,22 @@
-// Scenes of all pages: keyboard, filters, accessibility. They are part of ../browser.test.mjs.
+// Scenes of all pages: keyboard, filters, accessibility. They are part of ../appearance.test.mjs.
 import assert from "node:assert/strict";
 import { until } from "./belfry.mjs";
 import { axeFaults, axeSource, heading, ready, scene } from "./scene.mjs";
+
+/** otherSizes runs in the page. It returns texts whose size is none of the five sizes of the console. */
+function otherSizes() {
+  const sizes = ["12px", "13px", "14px", "16px", "20px"];
+  const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = new Map();
+  while (words.nextNode()) {
+    const text = words.currentNode.textContent.trim();
+    const of = words.currentNode.parentElement;
+    if (!text || !of.checkVisibility() || of.closest("script, style, noscript")) continue;
+    const size = getComputedStyle(of).fontSize;
+    if (!sizes.includes(size)) found.set(size, `${size}: ${text.slice(0, 30)}`);
+  }
+  return [...found.values()];
+}
 
 export function pages(stage) {
   const call = (...of) => stage.call(...of);
@@ -122,6 +137,7 @@ export function pages(stage) {
         // The debugging protocol runs axe in the page although the content security policy forbids other scripts.
         await cdp.send("Runtime.evaluate", { expression: axe });
         faults.push(...(await axeFaults(page, `${path} light`)));
+        for (const other of await page.evaluate(otherSizes)) faults.push(`${path}: a text has another size: ${other}`);
         await page.emulateMedia({ colorScheme: "dark" });
         await page.locator('html[data-mantine-color-scheme="dark"]').waitFor();
         faults.push(...(await axeFaults(page, `${path} dark`, ["color-contrast"])));

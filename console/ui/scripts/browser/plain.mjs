@@ -60,6 +60,7 @@ export function plain(stage) {
     await times.first().waitFor();
     assert.equal((await times.first().innerText()).slice(11), here);
     // The expression has its description.
+    await page.getByRole("tab", { name: "Definition" }).click();
     await page.getByRole("region", { name: "Definition" }).getByText("At 09:00 every day, Asia/Tokyo").waitFor();
   });
 

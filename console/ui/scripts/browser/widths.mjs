@@ -1,4 +1,4 @@
-// Scenes of narrow and wide windows. They are part of ../browser.test.mjs.
+// Scenes of narrow and wide windows. They are part of ../appearance.test.mjs.
 import assert from "node:assert/strict";
 import { publish, until } from "./belfry.mjs";
 import { axeFaults, axeSource, heading, ready, scene } from "./scene.mjs";
@@ -42,7 +42,9 @@ export function widths(stage) {
         ...menu,
         `/jobs?q=reconciliation`,
         `/jobs/${job.id}`,
-        `/jobs/${script.id}`,
+        `/jobs/${job.id}?tab=definition`,
+        `/jobs/${job.id}?tab=history`,
+        `/jobs/${script.id}?tab=script`,
         `/jobs/${script.id}/edit`,
         `/runs?job_id=${job.id}`,
         `/runs/${run.id}`,
@@ -81,7 +83,7 @@ export function widths(stage) {
       const faults = [];
       for (const [path, part] of [
         ["/week", ".slot"],
-        [`/jobs/${job.id}`, ".job-graph"],
+        [`/jobs/${job.id}?tab=definition`, ".job-graph"],
         [`/jobs/${coded.id}/edit`, ".cm-line span"],
       ]) {
         await page.goto(path);
@@ -130,7 +132,7 @@ function misfits() {
     const outside = [...document.querySelectorAll("main *")].filter(
       (e) =>
         e.getBoundingClientRect().right > document.documentElement.clientWidth + 1 &&
-        !e.closest(".table-box, .durations-bars, .cm-scroller"),
+        !e.closest(".table-box, .cm-scroller"),
     );
     faults.push(
       `${over} px wider than the window: ${outside

@@ -70,6 +70,13 @@ test("explanations show their values", () => {
   );
 });
 
+test("a pause of a job names no group", () => {
+  const pauses = [{ group: "", from: "2026-01-01", to: "2026-01-02", by: "ann", reason: "disks", job: true }];
+  expect(explain("zh", { code: "job_paused", args: { misfire: "skip", pauses }, text: "" })).toBe(
+    "任务由 ann 暂停，时间为 2026-01-01 至 2026-01-02（disks）；按策略不补跑",
+  );
+});
+
 test("what only its sentence explains, and what a newer server explains, shows the sentence", () => {
   expect(explain("zh", { code: "text", args: {}, text: "as it was" })).toBe("as it was");
   expect(explain("zh", { code: "newer" as Code, args: {}, text: "as it is" })).toBe("as it is");

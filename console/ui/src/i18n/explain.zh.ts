@@ -64,7 +64,8 @@ function duration(ms: number): string {
 const pauses = (v: Values) =>
   items(v, "pauses").map((p) => {
     const when = p.to ? `，时间为 ${name(p, "from")} 至 ${name(p, "to")}` : `，自 ${name(p, "from")} 起`;
-    return `执行器组 ${name(p, "group")} 由 ${name(p, "by")} 暂停${when}${p.reason ? `（${name(p, "reason")}）` : ""}`;
+    const what = p.job ? "任务" : `执行器组 ${name(p, "group")} `;
+    return `${what}由 ${name(p, "by")} 暂停${when}${p.reason ? `（${name(p, "reason")}）` : ""}`;
   });
 const outcome = (v: Values) => {
   switch (v.misfire) {
@@ -146,6 +147,7 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
       outcome(v),
     ].join("；"),
   group_paused: (v) => [...pauses(v), outcome(v)].join("；"),
+  job_paused: (v) => [...pauses(v), outcome(v)].join("；"),
   clock_stepped: (v) =>
     [
       `数据库时钟${count(v, "step_ms") < 0 ? "向后" : "向前"}跳变了 ${duration(Math.abs(count(v, "step_ms")))}（跳变前最后读数 ${name(v, "from")}，跳变后首个读数 ${name(v, "to")}）`,

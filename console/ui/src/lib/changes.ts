@@ -1,4 +1,4 @@
-const bookkeeping = new Set(["version", "updated_at", "created_at", "next_fire_time", "last_fire_time"]);
+const bookkeeping = new Set(["version", "updated_at", "created_at", "next_fire_time", "last_fire_time", "health"]);
 
 /** changedFields names the fields that differ between two versions, without those that change with every version. */
 export function changedFields(before: unknown, after: unknown): string[] {

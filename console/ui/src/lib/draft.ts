@@ -7,6 +7,7 @@ export function emptyDraft(zone: string): JobInput {
     group: "",
     name: "",
     description: "",
+    runbook_url: "",
     tags: [],
     enabled: true,
     schedule: { kind: "cron", expr: "0 2 * * *", dialect: "standard", time_zone: zone },
@@ -27,8 +28,10 @@ export function emptyDraft(zone: string): JobInput {
 
 /** draftOf makes a draft of a job. With the version it edits the job, without it is a clone. */
 export function draftOf(job: Job, clone: boolean): JobInput {
-  const { id, created_at, updated_at, last_fire_time, next_fire_time, note, version, ...rest } = job;
-  void [id, created_at, updated_at, last_fire_time, next_fire_time, note];
+  const { id, created_at, updated_at, last_fire_time, next_fire_time, note, health, version, ...apart } = job;
+  const { paused_at, paused_until, pause_reason, paused_by, ...rest } = apart;
+  void [id, created_at, updated_at, last_fire_time, next_fire_time, note, health];
+  void [paused_at, paused_until, pause_reason, paused_by];
   return {
     ...rest,
     timeout: goDuration(rest.timeout),
@@ -61,3 +64,43 @@ export function tidy(d: JobInput): JobInput {
   if (out.route !== "broadcast") delete out.shards;
   return out;
 }
+
+/** shownFields are the fields whose faults the job form shows at their places. */
+export const shownFields = [
+  "group",
+  "name",
+  "description",
+  "runbook_url",
+  "tags",
+  "schedule.expr",
+  "schedule.every",
+  "schedule.delay",
+  "schedule.at",
+  "schedule.time_zone",
+  "schedule.start_at",
+  "schedule.end_at",
+  "schedule.jitter",
+  "schedule.calendar",
+  "handler",
+  "script.code",
+  "script.language",
+  "script.remark",
+  "author",
+  "misfire",
+  "block",
+  "block_scope",
+  "children",
+  "alert.channels",
+  "alert.on",
+  "param",
+  "route",
+  "route_key",
+  "shards",
+  "timeout",
+  "start_deadline",
+  "retries",
+  "retry_backoff.initial",
+  "retry_backoff.factor",
+  "retry_backoff.max",
+  "retention",
+];

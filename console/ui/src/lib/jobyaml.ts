@@ -41,6 +41,22 @@ export function toYaml(draft: JobInput, nameOf: (id: number) => string | undefin
 
 export class YamlFault extends Error {}
 
+/** readOnly are the fields that the server sets. */
+const readOnly = [
+  "id",
+  "created_at",
+  "updated_at",
+  "last_fire_time",
+  "next_fire_time",
+  "note",
+  "health",
+  "version",
+  "paused_at",
+  "paused_until",
+  "pause_reason",
+  "paused_by",
+];
+
 /** fromYaml reads one job. It keeps unknown fields, so that the server can report them. */
 export function fromYaml(text: string): Fields {
   const document = parseDocument(text);
@@ -53,8 +69,7 @@ export function fromYaml(text: string): Fields {
     throw new YamlFault("the text must be one job, as a mapping of its fields");
   const wrong = misshapen(job);
   if (wrong.length) throw new YamlFault(wrong.join("; "));
-  for (const field of ["id", "created_at", "updated_at", "last_fire_time", "next_fire_time", "note", "version"])
-    delete job[field];
+  for (const field of readOnly) delete job[field];
   return job as unknown as Fields;
 }
 
@@ -81,6 +96,7 @@ const texts = [
   "group",
   "name",
   "description",
+  "runbook_url",
   "author",
   "misfire",
   "handler",

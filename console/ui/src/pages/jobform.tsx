@@ -4,7 +4,7 @@ import { lazy, Suspense, useEffect, useState } from "react";
 import { useSearch } from "wouter";
 import { ApiError, call, get, post, type JobInput } from "../api/client";
 import { useT } from "../i18n";
-import { draftOf, emptyDraft, tidy } from "../lib/draft";
+import { draftOf, emptyDraft, shownFields, tidy } from "../lib/draft";
 import { useTitle } from "../lib/hooks";
 import { dropDraft, keepDraft, keptDraft } from "../lib/keptdrafts";
 import { leaveNow, useLeaving } from "../lib/leaving";
@@ -21,44 +21,6 @@ import { ScheduleBuilder } from "../parts/schedulebuilder";
 import { VersionConflict } from "../parts/versionconflict";
 
 const YamlTab = lazy(() => import("../parts/yamltab"));
-
-const shownFields = [
-  "group",
-  "name",
-  "description",
-  "tags",
-  "schedule.expr",
-  "schedule.every",
-  "schedule.delay",
-  "schedule.at",
-  "schedule.time_zone",
-  "schedule.start_at",
-  "schedule.end_at",
-  "schedule.jitter",
-  "schedule.calendar",
-  "handler",
-  "script.code",
-  "script.language",
-  "script.remark",
-  "author",
-  "misfire",
-  "block",
-  "block_scope",
-  "children",
-  "alert.channels",
-  "alert.on",
-  "param",
-  "route",
-  "route_key",
-  "shards",
-  "timeout",
-  "start_deadline",
-  "retries",
-  "retry_backoff.initial",
-  "retry_backoff.factor",
-  "retry_backoff.max",
-  "retention",
-];
 
 export default function JobForm({ id }: { id?: number }) {
   const t = useT();

@@ -91,7 +91,7 @@ export default function Overview() {
       </PageHead>
       {o && (
         <>
-          <OverviewTiles of={o} stale={stale} at={overview.dataUpdatedAt} />
+          <OverviewTiles of={o} group={group} stale={stale} at={overview.dataUpdatedAt} />
           {o.now.jobs === 0 && (
             <Empty title={t("jobs.none")}>
               <Text size="sm">{t("jobs.teach")}</Text>

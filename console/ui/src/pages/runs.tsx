@@ -1,15 +1,16 @@
-import { Anchor, Button, Group, Text } from "@mantine/core";
+import { Anchor, Button, Text } from "@mantine/core";
 import { useInfiniteQuery, useQueryClient, type InfiniteData } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { get, search, type Answer, type Run } from "../api/client";
 import { useT } from "../i18n";
+import { showsPlanned } from "../lib/bulk";
 import { useFilters, useListKeys, useNow, useTitle } from "../lib/hooks";
 import { useHeld, useInside } from "../lib/held";
 import { merge, useRunStream } from "../lib/live";
 import { useMay } from "../lib/me";
-import { useRefresh } from "../parts/actions";
+import { dateTime } from "../lib/time";
 import { Empty, ErrorNote, Icon, icons, PageHead } from "../parts/basics";
-import { RunBulk, type RunAction } from "../parts/runbulk";
+import { RunBulkBar } from "../parts/runbulkbar";
 import { runFilters, RunFilters } from "../parts/runfilters";
 import { RunTable } from "../parts/runtable";
 
@@ -19,11 +20,11 @@ export default function Runs() {
   useListKeys();
   const may = useMay();
   const now = useNow();
-  const refresh = useRefresh();
   const [f, setF] = useFilters(runFilters);
-  const [live, setLive] = useState(true);
+  const [wanted, setLive] = useState(true);
+  const streamed = !f.q && !f.bulk_id; // the stream has neither filter
+  const live = wanted && streamed;
   const [chosen, setChosen] = useState<Set<string>>(new Set());
-  const [bulk, setBulk] = useState<{ action: RunAction; all: boolean }>();
   const { inside, events } = useInside();
   const hold = inside || chosen.size > 0;
   const late = useRef(false); // the list must be read again, after the reader has left it
@@ -33,7 +34,14 @@ export default function Runs() {
     queryKey: ["runs", f],
     queryFn: ({ pageParam, signal }) =>
       get("/api/v1/runs", {
-        query: { ...f, job_id: f.job_id ? Number(f.job_id) : undefined, limit: 100, cursor: pageParam } as never,
+        query: {
+          ...f,
+          job_id: f.job_id ? Number(f.job_id) : undefined,
+          bulk_id: f.bulk_id ? Number(f.bulk_id) : undefined,
+          planned: showsPlanned(f),
+          limit: 100,
+          cursor: pageParam,
+        } as never,
         signal,
       }),
     initialPageParam: "",
@@ -65,7 +73,7 @@ export default function Runs() {
     else if ((list.data?.pages.length ?? 0) <= 1) void list.refetch();
   };
   const status = useRunStream(
-    live ? search(f) : undefined,
+    live ? search({ ...f, planned: undefined, q: undefined, bulk_id: undefined }) : undefined,
     (changed, gone) => {
       put(changed, gone, !hold);
       const known = new Set(runs.map((r) => r.id));
@@ -85,53 +93,34 @@ export default function Runs() {
   }, [hold]);
   // oxlint-disable-next-line react-hooks/exhaustive-deps -- forget is the same in each render
   useEffect(forget, [f]);
+  const searched = list.data?.pages.at(-1)?.searched_back_to;
   const filtered = runFilters.some((n) => f[n]);
 
   return (
     <>
       <PageHead title={t("nav.runs")}>
-        <Text size="xs" c="dimmed" role="status">
-          {t(live ? (status === "live" ? "live.on" : "live.connecting") : "live.off")}
-        </Text>
-        <Button
-          size="xs"
-          variant="default"
-          aria-pressed={!live}
-          onClick={() => {
-            setLive(!live);
-            if (!live) void list.refetch();
-          }}
-          leftSection={<Icon d={live ? icons.pause : icons.play} size={14} />}
-        >
-          {t(live ? "live.pause" : "live.go")}
-        </Button>
+        {streamed && (
+          <>
+            <Text size="xs" c="dimmed" role="status">
+              {t(live ? (status === "live" ? "live.on" : "live.connecting") : "live.off")}
+            </Text>
+            <Button
+              size="xs"
+              variant="default"
+              aria-pressed={!live}
+              onClick={() => {
+                setLive(!live);
+                if (!live) void list.refetch();
+              }}
+              leftSection={<Icon d={live ? icons.pause : icons.play} size={14} />}
+            >
+              {t(live ? "live.pause" : "live.go")}
+            </Button>
+          </>
+        )}
       </PageHead>
       <RunFilters f={f} set={setF} jobName={runs[0]?.job_name} />
-      {may.operate && (chosen.size > 0 || (filtered && runs.length > 0)) && (
-        <Group gap="xs" mb="xs" className="bulk-bar">
-          <Text size="sm">{chosen.size ? t("bulk.chosen", { n: chosen.size }) : t("bulk.fitting")}</Text>
-          <Button
-            size="compact-sm"
-            variant="light"
-            color="red"
-            onClick={() => setBulk({ action: "kill", all: chosen.size === 0 })}
-          >
-            {t("run.kill")}
-          </Button>
-          <Button
-            size="compact-sm"
-            variant="default"
-            onClick={() => setBulk({ action: "retry", all: chosen.size === 0 })}
-          >
-            {t("run.retry")}
-          </Button>
-          {chosen.size > 0 && (
-            <Button size="compact-sm" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>
-              {t("clear")}
-            </Button>
-          )}
-        </Group>
-      )}
+      {may.operate && <RunBulkBar f={f} runs={runs} chosen={chosen} clear={() => setChosen(new Set())} />}
       {list.error && <ErrorNote error={list.error} retry={() => void list.refetch()} />}
       {list.data &&
         runs.length === 0 &&
@@ -140,9 +129,7 @@ export default function Runs() {
             <Anchor
               component="button"
               size="sm"
-              onClick={() =>
-                setF({ job_id: "", group: "", state: "", cause: "", reason: "", instance: "", from: "", to: "" })
-              }
+              onClick={() => setF(Object.fromEntries(runFilters.map((n) => [n, ""])))}
             >
               {t("clear.filters")}
             </Anchor>
@@ -186,6 +173,11 @@ export default function Runs() {
           />
         </div>
       )}
+      {f.q && list.data && !list.isPlaceholderData && (
+        <Text size="sm" mt="sm" role="status">
+          {list.hasNextPage && searched ? t("runs.searched", { at: dateTime(searched) }) : t("runs.searched.all")}
+        </Text>
+      )}
       {list.hasNextPage && (
         <Button
           mt="sm"
@@ -194,28 +186,8 @@ export default function Runs() {
           loading={list.isFetchingNextPage}
           onClick={() => void list.fetchNextPage()}
         >
-          {t("load.more")}
+          {t(f.q ? "runs.search.more" : "load.more")}
         </Button>
-      )}
-      {bulk && (
-        <RunBulk
-          action={bulk.action}
-          filter={
-            bulk.all
-              ? {
-                  ...f,
-                  job_id: f.job_id ? Number(f.job_id) : undefined,
-                  state: f.state ? f.state.split(",") : undefined,
-                }
-              : { ids: [...chosen] }
-          }
-          chosen={bulk.all ? undefined : chosen.size}
-          onClose={() => {
-            setBulk(undefined);
-            setChosen(new Set());
-            void refresh("runs");
-          }}
-        />
       )}
     </>
   );

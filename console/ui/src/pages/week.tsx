@@ -68,7 +68,7 @@ export default function Week() {
             chosen={chosen}
             choose={setChosen}
           />
-          <Group gap="xs" mt={6} className="faint" fz={12}>
+          <Group gap="xs" mt={6} className="faint small">
             <span>{t("week.legend")}</span>
             <span className="load-legend" aria-hidden="true">
               {[0, 1, 2, 3, 4, 5].map((n) => (

@@ -1,9 +1,7 @@
-import { Button, Group, Modal, Select, Stack, Switch, Text, Textarea } from "@mantine/core";
+import { Button, Group, Modal, Stack, Switch, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { useLocation } from "wouter";
-import { ApiError, call, get, post, type Job } from "../api/client";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { call, post, type Job } from "../api/client";
 import { useT } from "../i18n";
 import { useMay } from "../lib/me";
 import { errorText } from "./basics";
@@ -41,83 +39,6 @@ export function EnableSwitch({ job, label }: { job: Job; label?: boolean }) {
       label={label ? t(on ? "job.enabled" : "job.disabled") : undefined}
       aria-label={label ? undefined : t("job.enable", { name: job.name })}
     />
-  );
-}
-
-/** RunNow asks for the param, starts a run and opens its page. The default param is the job's. */
-export function RunNow({ job, onClose }: { job: Job; onClose: () => void }) {
-  const t = useT();
-  const [, navigate] = useLocation();
-  const refresh = useRefresh();
-  const [param, setParam] = useState(job.param);
-  const [instance, setInstance] = useState<string | null>(null);
-  const instances = useQuery({
-    queryKey: ["instances", job.group],
-    queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: job.group } }),
-  });
-  const m = useMutation({
-    mutationFn: () =>
-      post("/api/v1/jobs/{id}/trigger", {
-        path: { id: job.id },
-        body: { ...(param === job.param ? {} : { param }), ...(instance ? { instance } : {}) },
-      }),
-    onSuccess: (a) => {
-      void refresh("runs", "job-runs");
-      onClose();
-      if (a.run_ids[0]) navigate(`/runs/${a.run_ids[0]}`);
-    },
-  });
-  const error = m.error instanceof ApiError ? m.error : undefined;
-  return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("run.now.title", { name: job.name })}
-      closeButtonProps={{ "aria-label": t("close") }}
-    >
-      <form
-        onSubmit={(e) => {
-          e.preventDefault();
-          m.mutate();
-        }}
-      >
-        <Stack gap="sm">
-          <Textarea
-            label={t("field.param")}
-            value={param}
-            onChange={(e) => setParam(e.currentTarget.value)}
-            autosize
-            minRows={2}
-            maxRows={12}
-            classNames={{ input: "mono" }}
-            error={error?.at("param")}
-            data-autofocus
-          />
-          <Select
-            label={t("field.instance")}
-            placeholder={t("run.now.any")}
-            data={instances.data?.items.map((i) => i.id) ?? []}
-            value={instance}
-            onChange={setInstance}
-            clearable
-            error={error?.at("instance")}
-          />
-          {m.error && (
-            <Text c="var(--bad)" size="sm" role="alert">
-              {errorText(t, m.error)}
-            </Text>
-          )}
-          <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
-              {t("cancel")}
-            </Button>
-            <Button type="submit" loading={m.isPending}>
-              {t("run.now")}
-            </Button>
-          </Group>
-        </Stack>
-      </form>
-    </Modal>
   );
 }
 

@@ -4,6 +4,7 @@ import { Link } from "wouter";
 import { get, type Job } from "../api/client";
 import { useLanguage, useT } from "../i18n";
 import { dateTime, goDuration, offset, viewerZone } from "../lib/time";
+import { webAddress } from "../lib/webaddress";
 import { Ago, Countdown, errorText, Facts, Section, Snippet } from "./basics";
 import { scheduleText, timesText } from "./schedule";
 
@@ -33,7 +34,8 @@ function Described({ job: j }: { job: Job }) {
 export function Upcoming({ job }: { job: Job }) {
   const t = useT();
   const next = useNext(job);
-  const zone = job.schedule.time_zone || (job.schedule.kind === "cron" ? "UTC" : viewerZone());
+  const viewer = viewerZone();
+  const zone = job.schedule.time_zone || (job.schedule.kind === "cron" ? "UTC" : viewer);
   return (
     <Section title={t("job.upcoming")}>
       <Text size="sm" mb={4}>
@@ -62,7 +64,12 @@ export function Upcoming({ job }: { job: Job }) {
                 <time dateTime={at} title={`${dateTime(at, zone)} ${offset(at, zone)} · ${zone}`}>
                   {dateTime(at)}
                 </time>{" "}
-                {i === 0 && <Countdown at={at} />}
+                {offset(at)} {i === 0 && <Countdown at={at} />}
+                {offset(at, zone) !== offset(at) && (
+                  <div className="faint">
+                    {dateTime(at, zone).slice(0, 16)} {offset(at, zone)}
+                  </div>
+                )}
               </li>
             ))}
           </ol>
@@ -126,6 +133,14 @@ export function Definition({ job: j }: { job: Job }) {
             j.alert.channels?.length
               ? `${j.alert.channels.join(", ")}: ${(j.alert.on ?? []).map((o) => t(`alert.${o}`)).join(", ")}`
               : null,
+          ],
+          [
+            t("field.runbook_url"),
+            webAddress(j.runbook_url) ? (
+              <a key="r" className="link" href={webAddress(j.runbook_url)} target="_blank" rel="noopener noreferrer">
+                {j.runbook_url}
+              </a>
+            ) : null,
           ],
           [t("field.retention"), j.retention ? goDuration(j.retention) : null],
           [t("field.author"), j.author],

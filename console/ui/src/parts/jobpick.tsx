@@ -14,6 +14,7 @@ export function JobPick({
   without,
   error,
   required,
+  compact,
 }: {
   value?: number;
   onChange: (id: number | undefined) => void;
@@ -22,8 +23,10 @@ export function JobPick({
   without?: number;
   error?: string;
   required?: boolean;
+  compact?: boolean;
 }) {
   const [text, setText] = useState("");
+  const [opened, setOpened] = useState(false);
   const chosen = useQuery({
     queryKey: ["job", value, "pick"],
     queryFn: () => get("/api/v1/jobs/{id}", { path: { id: value ?? 0 } }),
@@ -43,6 +46,7 @@ export function JobPick({
     queryKey: ["palette", "pick", q],
     queryFn: ({ signal }) => findJobs({ q, limit: 30 }, signal),
     placeholderData: keepPreviousData,
+    enabled: opened,
   });
   const options = (found.data ?? [])
     .filter((j) => j.id !== without && j.id !== value)
@@ -58,6 +62,9 @@ export function JobPick({
       value={own?.value ?? null}
       error={error}
       onSearchChange={setText}
+      onDropdownOpen={() => setOpened(true)}
+      size={compact ? "xs" : undefined}
+      w={compact ? 190 : undefined}
       filter={({ options }) => options}
       onChange={(v) => onChange(v ? Number(v) : undefined)}
       maxDropdownHeight={280}

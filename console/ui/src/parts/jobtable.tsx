@@ -1,4 +1,4 @@
-import { ActionIcon, Badge, Group, Menu, Tooltip } from "@mantine/core";
+import { ActionIcon, Group, Menu, Tooltip } from "@mantine/core";
 import { Link, useLocation } from "wouter";
 import type { Job, Schemas } from "../api/client";
 import { useT } from "../i18n";
@@ -85,7 +85,7 @@ export function JobTable({
                   ))}
                 </div>
                 <div className="narrow-only one-line">
-                  {j.group} · {scheduleText(t, j.schedule)}
+                  {j.group} · {scheduleText(t, j.schedule)}{" "}
                 </div>
                 {!!j.last_runs?.length && (
                   <div className="phone-only">
@@ -99,12 +99,12 @@ export function JobTable({
                 </div>
               </td>
               <td className="wide mono">
-                {scheduleText(t, j.schedule)}
+                {scheduleText(t, j.schedule)}{" "}
                 {j.note && (
                   <Tooltip label={j.note}>
-                    <Badge ml={6} size="xs" color="yellow" variant="light" tabIndex={0}>
+                    <span className="pill pill-warn" tabIndex={0}>
                       {t("note")}
-                    </Badge>
+                    </span>
                   </Tooltip>
                 )}
               </td>

@@ -130,6 +130,16 @@ export function JobWhat({ d, set, at, fresh, groups }: Fields & { fresh: boolean
             maxTags={16}
           />
         </SimpleGrid>
+        <TextInput
+          type="url"
+          label={t("field.runbook_url")}
+          description={t("field.runbook_url.help")}
+          inputWrapperOrder={["label", "input", "description", "error"]}
+          placeholder="https://"
+          value={d.runbook_url ?? ""}
+          onChange={(e) => set({ runbook_url: e.currentTarget.value })}
+          error={at("runbook_url")}
+        />
       </Stack>
     </Section>
   );

@@ -1,78 +1,29 @@
 import { Button, Checkbox, Group, Text } from "@mantine/core";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useReducer, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import type { LogLine } from "../api/client";
 import { useT } from "../i18n";
-import { spans } from "../lib/ansi";
-import { fits, lineInAttempt } from "../lib/loglines";
-import { millis } from "../lib/time";
+import { useFilters } from "../lib/hooks";
+import { fits, lineAt } from "../lib/loglines";
+import { useLog } from "../lib/runlog";
 import { Icon, icons } from "./basics";
 import { Chips, SearchField } from "./filters";
+import { Line } from "./logline";
 
 const levels = ["debug", "info", "warn", "error", "stdout", "stderr"] as const;
-/** If a log has more lines, the oldest are dropped from the page. The download has all lines. */
-const maxLines = 300_000;
+const wrapKey = "belfry.log.wrap";
 
-type Status = "connecting" | "live" | "ended" | "broken";
-
-/** useLog follows a run's log. It appends lines to one array without copying it, and increments version for each change. */
-function useLog(run: string, onState: () => void) {
-  const lines = useRef<LogLine[]>([]);
-  const [version, grow] = useReducer((n: number) => n + 1, 0);
-  const [status, setStatus] = useState<Status>("connecting");
-  const [dropped, setDropped] = useState(0);
-  const latest = useRef(onState);
-  latest.current = onState;
-  useEffect(() => {
-    lines.current = [];
-    let frame = 0;
-    const source = new EventSource(`/api/v1/runs/${encodeURIComponent(run)}/log/stream`);
-    source.addEventListener("open", () => setStatus("live"));
-    source.addEventListener("line", (e: MessageEvent<string>) => {
-      const line = JSON.parse(e.data) as LogLine;
-      const last = lines.current.at(-1);
-      if (last && line.n <= last.n) return; // sent again after a reconnect
-      lines.current.push(line);
-      if (frame) return;
-      frame = requestAnimationFrame(() => {
-        frame = 0;
-        const over = lines.current.length - maxLines;
-        if (over > 0) {
-          lines.current.splice(0, over + maxLines / 10);
-          setDropped((d) => d + over + maxLines / 10);
-        }
-        grow();
-      });
-    });
-    source.addEventListener("state", () => latest.current());
-    source.addEventListener("end", () => {
-      source.close();
-      setStatus("ended");
-      latest.current();
-    });
-    source.addEventListener("error", () =>
-      setStatus(source.readyState === EventSource.CLOSED ? "broken" : "connecting"),
-    );
-    return () => {
-      source.close();
-      cancelAnimationFrame(frame);
-    };
-  }, [run]);
-  return { lines: lines.current, version, status, dropped };
+/** wrapped returns what the user has chosen; otherwise long lines are wrapped on phones. */
+function wrapped(): boolean {
+  const kept = localStorage.getItem(wrapKey);
+  return kept === null ? matchMedia("(max-width: 600px)").matches : kept === "1";
 }
 
-export function LogView({ run, onState, over }: { run: string; onState: () => void; over: boolean }) {
-  const t = useT();
-  const { lines, version, status, dropped } = useLog(run, onState);
-  const [text, setText] = useState("");
-  const [level, setLevel] = useState("");
-  const [wrap, setWrap] = useState(() => localStorage.getItem("belfry.log.wrap") === "1");
-  const [follow, setFollow] = useState(true);
-  const box = useRef<HTMLDivElement>(null);
-
+/** useShown returns the lines that match the filter. */
+function useShown(lines: LogLine[], version: number, dropped: number, text: string, level: string): LogLine[] {
   // While the filter stays the same, only new lines are checked, so that a new line costs the same in a log of 100,000 lines.
   const cache = useRef<{ key: string; seen: number; shown: LogLine[] }>({ key: "", seen: 0, shown: [] });
-  const shown = useMemo(() => {
+  return useMemo(() => {
     const filter = { text: text.toLowerCase(), levels: level ? level.split(",") : [] };
     if (!filter.text && filter.levels.length === 0) return lines;
     const key = `${text}|${level}|${dropped}`;
@@ -85,29 +36,80 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
     return c.shown;
     // oxlint-disable-next-line react-hooks/exhaustive-deps -- version changes with the array
   }, [lines, version, text, level, dropped]);
+}
 
+/** LogView shows the log of a run. The address has the search, the levels, and the line that a link names. */
+export function LogView({ run, onState, over }: { run: string; onState: () => void; over: boolean }) {
+  const t = useT();
+  const { lines, version, status, dropped, firstError } = useLog(run, onState);
+  const [f, setF] = useFilters(["line", "q", "level"] as const);
+  const [wrap, setWrap] = useState(wrapped);
+  const [follow, setFollow] = useState(f.line === "");
+  const box = useRef<HTMLDivElement>(null);
+  const shown = useShown(lines, version, dropped, f.q, f.level);
+  const count = shown.length;
   const rows = useVirtualizer({
-    count: shown.length,
+    count,
     getScrollElement: () => box.current,
     estimateSize: () => 19,
     overscan: 20,
   });
-  const count = shown.length;
   useEffect(() => {
     if (follow && count > 0) rows.scrollToIndex(count - 1, { align: "end" });
   }, [count, follow, rows]);
+  useEffect(() => rows.measure(), [wrap, rows]);
+
+  // The line of the address comes into view as soon as it has arrived, and again when it is chosen again.
+  const target = Number(f.line) || 0;
+  const at = target ? lineAt(shown, target) : -1;
+  const [jumps, setJumps] = useState(0);
+  const seen = useRef("");
   useEffect(() => {
-    localStorage.setItem("belfry.log.wrap", wrap ? "1" : "0");
-    rows.measure();
-  }, [wrap, rows]);
+    if (at < 0 || seen.current === `${target} ${jumps}`) return;
+    seen.current = `${target} ${jumps}`;
+    setFollow(false);
+    rows.scrollToIndex(at, { align: "center" });
+    box.current?.scrollIntoView({ block: "nearest" });
+  }, [at, target, jumps, rows]);
+  const marked = shown[at]?.n === target ? at : -1; // a filter may hide the line
+  const choose = (n: number) => {
+    seen.current = `${n} ${jumps}`; // it is in view already
+    setFollow(false);
+    setF({ line: String(n) });
+  };
+  const jump = () => {
+    if (firstError === undefined) return;
+    setF({ line: String(firstError), q: "", level: "" }); // a filter might hide the line
+    setJumps(jumps + 1);
+    box.current?.focus({ preventScroll: true });
+  };
 
   const several = (lines.at(-1)?.attempt ?? 1) > 1;
   return (
     <div>
       <div className="filters">
-        <SearchField value={text} onChange={setText} label={t("log.search")} />
-        <Chips label={t("log.level")} values={levels} value={level} onChange={setLevel} name={(l) => l} />
-        <Checkbox size="xs" checked={wrap} onChange={(e) => setWrap(e.currentTarget.checked)} label={t("log.wrap")} />
+        <SearchField value={f.q} onChange={(q) => setF({ q })} label={t("log.search")} />
+        {firstError !== undefined && (
+          <Button size="compact-sm" variant="default" onClick={jump}>
+            {t("log.firsterror")}
+          </Button>
+        )}
+        <Chips
+          label={t("log.level")}
+          values={levels}
+          value={f.level}
+          onChange={(level) => setF({ level })}
+          name={(l) => l}
+        />
+        <Checkbox
+          size="xs"
+          checked={wrap}
+          onChange={(e) => {
+            setWrap(e.currentTarget.checked);
+            localStorage.setItem(wrapKey, e.currentTarget.checked ? "1" : "0");
+          }}
+          label={t("log.wrap")}
+        />
         <Checkbox
           size="xs"
           checked={follow}
@@ -141,7 +143,7 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
         }}
         onScroll={(e) => {
           const b = e.currentTarget;
-          if (b.scrollHeight - b.scrollTop - b.clientHeight < 4) setFollow(true);
+          if (!f.line && b.scrollHeight - b.scrollTop - b.clientHeight < 4) setFollow(true);
         }}
       >
         <div className="log-inner" style={{ height: rows.getTotalSize() }}>
@@ -153,20 +155,11 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
                   key={item.key}
                   ref={rows.measureElement}
                   data-index={item.index}
-                  className={`log-line level-${line.level}`}
+                  className={`log-line level-${line.level} ${item.index === marked ? "log-target" : ""}`}
+                  aria-current={item.index === marked ? "location" : undefined}
                   style={{ transform: `translateY(${item.start}px)` }}
                 >
-                  <span className="log-n">
-                    {several ? `${line.attempt}:` : ""}
-                    {lineInAttempt(line.n)}
-                  </span>
-                  <span className="log-at" title={line.at}>
-                    {millis(line.at)}
-                  </span>
-                  <span className="log-level">{line.level}</span>
-                  <span className="log-text">
-                    <LineText text={line.text} />
-                  </span>
+                  <Line line={line} several={several} onLink={choose} />
                 </div>
               )
             );
@@ -190,31 +183,5 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
         </Text>
       </Group>
     </div>
-  );
-}
-
-function LineText({ text }: { text: string }) {
-  return (
-    <>
-      {spans(text).map((s, i) => {
-        const c = [
-          s.color && `fg-${s.color}`,
-          s.background && `bg-${s.background}`,
-          s.bold && "bold",
-          s.dim && "dim",
-          s.italic && "italic",
-          s.underline && "underline",
-        ]
-          .filter(Boolean)
-          .join(" ");
-        return c ? (
-          <span key={i} className={c}>
-            {s.text}
-          </span>
-        ) : (
-          s.text
-        );
-      })}
-    </>
   );
 }

@@ -1,4 +1,4 @@
-import type { Answer } from "../api/client";
+import { search, type Answer } from "../api/client";
 import { useT } from "../i18n";
 import { shortDuration } from "../lib/time";
 import { reasonText } from "./basics";
@@ -12,10 +12,12 @@ const percent = (rate: number): string => `${(Math.floor(rate * 10_000) / 100).t
 /** OverviewTiles are the numbers of the overview. */
 export function OverviewTiles({
   of: o,
+  group,
   stale,
   at,
 }: {
   of: Answer<"/api/v1/overview", "get">;
+  group?: string;
   stale: boolean;
   at: number;
 }) {
@@ -26,7 +28,7 @@ export function OverviewTiles({
         name={t("overview.failed")}
         value={count(o.counts.failed)}
         bad={o.counts.failed > 0}
-        href={`/runs?state=failed&from=${o.from}`}
+        href={`/runs${search({ state: "failed", from: o.from, group })}`}
         note={Object.entries(o.counts.reasons)
           .filter(([r]) => !endedOnPurpose.has(r))
           .sort((a, b) => b[1] - a[1])
@@ -49,7 +51,7 @@ export function OverviewTiles({
         name={t("overview.now")}
         value={o.now.running}
         note={t("overview.queued", { q: o.now.queued, r: o.now.retrying, h: o.now.held })}
-        href="/runs?state=queued,running,retrying"
+        href={`/runs${search({ state: "queued,running,retrying", group })}`}
       />
       <Tile
         name={t("overview.instances")}

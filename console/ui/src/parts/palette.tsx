@@ -104,7 +104,7 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
           >
             <span>{c.label}</span>
             {c.hint &&
-              (/^(.|g .)$/.test(c.hint) ? <Kbd size="xs">{c.hint}</Kbd> : <span className="faint">{c.hint}</span>)}
+              (/^(.|g .)$/.test(c.hint) ? <Kbd size="sm">{c.hint}</Kbd> : <span className="faint">{c.hint}</span>)}
           </div>
         ))}
         {found.length === 0 && (

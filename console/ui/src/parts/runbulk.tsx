@@ -1,136 +1,95 @@
-import { Button, Group, Modal, Progress, Stack, Text } from "@mantine/core";
-import { useRef, useState } from "react";
-import { post, type Schemas } from "../api/client";
-import { useT, type Key } from "../i18n";
+import { Button, Group, Loader, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useLocation } from "wouter";
+import { post } from "../api/client";
+import { useT } from "../i18n";
+import { runCount, typedAbove, type BulkFilter, type RunAction } from "../lib/bulk";
+import { useRefresh } from "./actions";
 import { errorText } from "./basics";
+import { BulkJobs } from "./bulkparts";
 
-export type RunAction = "kill" | "retry";
-type Sum = Pick<Schemas["BulkAnswer"], "matched" | "done" | "skipped" | "failed" | "failures">;
-
-/** The runs in one request. The number is small, so that the progress is visible and a stop takes effect soon. */
-const step = 100;
-
-/** RunBulk kills or retries selected runs, or all that match a filter, and shows the progress. It can be stopped. */
-export function RunBulk({
-  action,
-  filter,
-  chosen,
-  onClose,
-}: {
-  action: RunAction;
-  filter: Record<string, unknown>;
-  chosen?: number;
-  onClose: () => void;
-}) {
+/**
+ * RunBulk says how many runs of which jobs an action would change, and starts it. The server does the work, so the dialog then opens the
+ * action's page. If there are many runs, the user types their number.
+ */
+export function RunBulk({ action, filter, onClose }: { action: RunAction; filter: BulkFilter; onClose: () => void }) {
   const t = useT();
-  const [sum, setSum] = useState<Sum>();
-  const [state, setState] = useState<"asking" | "busy" | "over">("asking");
-  const [error, setError] = useState<unknown>();
-  const stopped = useRef(false);
-  const said = Object.fromEntries(Object.entries(filter).filter(([, v]) => v !== undefined && v !== ""));
-
-  async function go() {
-    setState("busy");
-    let all: Sum = { matched: 0, done: 0, skipped: 0, failed: 0, failures: [] };
-    try {
-      for (let cursor: string | undefined; ; ) {
-        const a: Schemas["BulkAnswer"] = await post("/api/v1/runs/bulk", {
-          body: { action, filter: said as Schemas["BulkFilter"], max: step, cursor },
-        });
-        all = {
-          matched: all.matched + a.matched,
-          done: all.done + a.done,
-          skipped: all.skipped + a.skipped,
-          failed: all.failed + a.failed,
-          failures: [...all.failures, ...a.failures].slice(0, 20),
-        };
-        setSum(all);
-        cursor = a.next_cursor || undefined;
-        if (!cursor || stopped.current) break;
-      }
-    } catch (e) {
-      setError(e);
-    }
-    setState("over");
-  }
-
+  const [, navigate] = useLocation();
+  const refresh = useRefresh();
+  const [typed, setTyped] = useState("");
+  const preview = useQuery({
+    queryKey: ["bulk-preview", action, filter],
+    queryFn: () => post("/api/v1/runs/bulk", { query: { dry_run: true }, body: { action, filter } }),
+    gcTime: 0,
+    staleTime: Infinity,
+    refetchOnWindowFocus: false,
+    retry: false,
+  });
+  const start = useMutation({
+    mutationFn: () => post("/api/v1/runs/bulk", { body: { action, filter } }),
+    onSuccess: (a) => {
+      void refresh("bulk", "runs");
+      onClose();
+      if (a.id) navigate(`/bulk/${a.id}`);
+    },
+  });
+  const p = preview.data;
+  const n = p ? runCount(p) : "";
+  const many = p !== undefined && (p.matched > typedAbove || p.at_least === true);
+  const sure = p !== undefined && p.matched > 0 && (!many || typed.trim() === String(p.matched));
   return (
     <Modal
       opened
-      onClose={() => {
-        stopped.current = true;
-        onClose();
-      }}
-      title={chosen === undefined ? t(`bulk.${action}.all`) : t(`bulk.${action}`, { n: chosen })}
+      onClose={onClose}
+      title={p ? t(`bulk.${action}`, { n }) : t("bulk.counting")}
       closeButtonProps={{ "aria-label": t("close") }}
     >
-      <Stack gap="sm">
-        {chosen === undefined && (
-          <Text size="sm">
-            {t("bulk.filter")}{" "}
-            {Object.entries(said).map(([k, v]) => (
-              <span key={k} className="chip">
-                {names[k] ? t(names[k]) : k}: {String(v)}
-              </span>
-            ))}
-          </Text>
-        )}
-        {state === "asking" && (
-          <Text size="sm">
-            {chosen === undefined && !said.state ? t(`bulk.${action}.states`) : ""}{" "}
-            {t(action === "kill" ? "run.kill.text" : "bulk.retry.text")}
-          </Text>
-        )}
-        <div aria-live="polite">
-          {state === "busy" && <Progress value={100} animated size="sm" aria-label={t("loading")} />}
-          {sum && (
-            <Text size="sm" mt={4}>
-              {t("bulk.done", { done: sum.done, skipped: sum.skipped, failed: sum.failed })}
-            </Text>
-          )}
-          {sum?.failures.slice(0, 5).map((f, i) => (
-            <Text key={i} size="xs" c="var(--bad)">
-              {f.detail}
-            </Text>
-          ))}
-          {error !== undefined && (
-            <Text size="sm" c="var(--bad)" role="alert">
-              {errorText(t, error)}
-            </Text>
-          )}
-        </div>
-        <Group justify="flex-end">
-          {state === "asking" && (
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          if (sure) start.mutate();
+        }}
+      >
+        <Stack gap="sm">
+          {!p && !preview.error && <Loader size="sm" aria-label={t("bulk.counting")} />}
+          {p && p.matched === 0 && <Text size="sm">{t(`bulk.${action}.zero`)}</Text>}
+          {p && p.matched > 0 && (
             <>
-              <Button variant="default" onClick={onClose} data-autofocus>
-                {t("cancel")}
-              </Button>
-              <Button color={action === "kill" ? "red" : undefined} onClick={() => void go()}>
-                {t(action === "kill" ? "run.kill" : "run.retry")}
-              </Button>
+              <BulkJobs jobs={p.jobs ?? []} most={8} />
+              <Text size="sm">{t(`bulk.${action}.text`)}</Text>
             </>
           )}
-          {state === "busy" && (
-            <Button variant="default" onClick={() => (stopped.current = true)}>
-              {t("bulk.stop")}
-            </Button>
+          {many && (
+            <TextInput
+              label={t("bulk.type", { n: p.matched })}
+              value={typed}
+              onChange={(e) => setTyped(e.currentTarget.value)}
+              inputMode="numeric"
+              autoComplete="off"
+              autoFocus
+            />
           )}
-          {state === "over" && (
-            <Button variant="default" onClick={onClose} autoFocus>
-              {t("close")}
-            </Button>
+          {(preview.error ?? start.error) && (
+            <Text size="sm" c="var(--bad)" role="alert">
+              {errorText(t, preview.error ?? start.error)}
+            </Text>
           )}
-        </Group>
-      </Stack>
+          <Group justify="flex-end">
+            <Button variant="default" onClick={onClose} data-autofocus>
+              {t("cancel")}
+            </Button>
+            <Button
+              type="submit"
+              color={action === "kill" ? "red" : undefined}
+              disabled={!sure}
+              loading={start.isPending}
+            >
+              {t(`bulk.${action}.go`, { n })}
+            </Button>
+          </Group>
+        </Stack>
+      </form>
     </Modal>
   );
 }
-
-const names: Record<string, Key> = {
-  job_id: "field.job",
-  group: "field.group",
-  state: "run.state",
-  cause: "run.cause",
-  reason: "run.reason",
-  instance: "run.instance",
-};

@@ -1,72 +1,154 @@
-import { useT } from "../i18n";
+import { TextInput } from "@mantine/core";
+import { useMediaQuery } from "@mantine/hooks";
+import { useState } from "react";
+import { useT, type Key, type Translate } from "../i18n";
+import { showsPlanned } from "../lib/bulk";
+import { clock } from "../lib/time";
 import { allReasons, causes, reasonText, states } from "./basics";
-import { Chips, GroupPick, Pick } from "./filters";
+import { range } from "../lib/timerange";
+import { Chips, GroupPick, Pick, SearchField } from "./filters";
+import { JobPick } from "./jobpick";
+import { TimeChips } from "./timechips";
 
-export const runFilters = ["job_id", "group", "state", "cause", "reason", "instance", "from", "to"] as const;
+export const runFilters = [
+  "job_id",
+  "group",
+  "state",
+  "cause",
+  "reason",
+  "instance",
+  "from",
+  "to",
+  "planned",
+  "q",
+  "bulk_id",
+] as const;
 type Filters = Record<(typeof runFilters)[number], string>;
+type Set = (change: Partial<Filters>) => void;
 
-/** RunFilters are the filters of the list of runs. jobName is the name of the job that they select. */
-export function RunFilters({
-  f,
-  set,
-  jobName,
-}: {
-  f: Filters;
-  set: (change: Partial<Filters>) => void;
-  jobName?: string;
-}) {
+/** RunFilters are the filters of the list of runs. jobName is the name of the job that they select. On phones, most of them open on demand. */
+export function RunFilters({ f, set, jobName }: { f: Filters; set: Set; jobName?: string }) {
+  const t = useT();
+  const phone = useMediaQuery("(max-width: 600px)", undefined, { getInitialValueInEffect: false });
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <div className="filters">
+        <SearchField value={f.q} onChange={(text) => set(searchFor(text, f))} label={t("runs.search")} />
+        <Chips
+          label={t("run.state")}
+          values={states}
+          value={f.state}
+          onChange={(state) => set({ state })}
+          name={(s) => t(`state.${s}`)}
+        />
+        {phone && (
+          <button type="button" className="chip" aria-expanded={open} onClick={() => setOpen(!open)}>
+            {t(open ? "filter.less" : "filter.more")}
+          </button>
+        )}
+        {(!phone || open) && <TimeChips from={f.from} to={f.to} onChange={set} />}
+        {(!phone || open) && (
+          <button
+            type="button"
+            className="chip"
+            aria-pressed={showsPlanned(f)}
+            onClick={() => set({ planned: f.planned ? "" : "true" })}
+          >
+            {t("filter.planned")}
+          </button>
+        )}
+      </div>
+      <div className="filters">
+        {chosen(t, f, jobName).map(({ name, value, without }) => (
+          <button key={name} type="button" className="chip" aria-pressed="true" onClick={() => set(without)}>
+            {t("filter.is", { name: t(name), value })} <span aria-hidden="true">×</span>
+          </button>
+        ))}
+        {(!phone || open) && <Picks f={f} set={set} />}
+      </div>
+    </>
+  );
+}
+
+/**
+ * searchFor returns the change of the filters that starts a text search. The server reads each run of a search, so without other wishes it begins
+ * with the failed runs of the last day. A text of one character is no search.
+ */
+function searchFor(text: string, f: Filters): Partial<Filters> {
+  const q = text.trim().length < 2 ? "" : text;
+  if (!q || f.q || f.state || f.from || f.to) return { q };
+  return { q, state: "failed", ...range("24h", new Date()) };
+}
+
+/** chosen returns the filters that are set, except the states: their names, their values as people read them, and the change that removes them. */
+function chosen(t: Translate, f: Filters, jobName?: string) {
+  const out: { name: Key; value: string; without: Partial<Filters> }[] = [];
+  const now = new Date();
+  if (f.from || f.to)
+    out.push({
+      name: "filter.time",
+      value: `${f.from ? clock(f.from, now) : ""} – ${f.to ? clock(f.to, now) : ""}`,
+      without: { from: "", to: "" },
+    });
+  if (f.job_id) out.push({ name: "field.job", value: jobName ?? `#${f.job_id}`, without: { job_id: "" } });
+  if (f.group) out.push({ name: "field.group", value: f.group, without: { group: "" } });
+  if (f.cause) out.push({ name: "run.cause", value: t(`cause.${f.cause}` as Key), without: { cause: "" } });
+  if (f.reason) out.push({ name: "run.reason", value: reasonText(t, f.reason), without: { reason: "" } });
+  if (f.bulk_id) out.push({ name: "nav.bulk", value: `#${f.bulk_id}`, without: { bulk_id: "" } });
+  if (f.instance) out.push({ name: "run.instance", value: f.instance, without: { instance: "" } });
+  return out;
+}
+
+/** Picks set the filters that are not set yet. */
+function Picks({ f, set }: { f: Filters; set: Set }) {
   const t = useT();
   return (
-    <div className="filters">
-      <Chips
-        label={t("run.state")}
-        values={states}
-        value={f.state}
-        onChange={(state) => set({ state })}
-        name={(s) => t(`state.${s}`)}
-      />
-      <GroupPick value={f.group} onChange={(group) => set({ group })} />
-      <Pick
-        label={t("run.cause")}
-        value={f.cause}
-        onChange={(cause) => set({ cause })}
-        data={causes.map((c) => ({ value: c, label: t(`cause.${c}`) }))}
-        width={130}
-      />
-      <Pick
-        label={t("run.reason")}
-        value={f.reason}
-        onChange={(reason) => set({ reason })}
-        data={allReasons.map((r) => ({ value: r, label: reasonText(t, r) }))}
-        width={170}
-      />
-      {f.job_id && (
-        <Chips
-          label={t("field.job")}
-          values={[f.job_id]}
-          value={f.job_id}
-          onChange={() => set({ job_id: "" })}
-          name={(v) => `${jobName ?? `#${v}`} ×`}
+    <>
+      {!f.job_id && (
+        <JobPick compact hideLabel label={t("field.job")} onChange={(id) => set({ job_id: id ? String(id) : "" })} />
+      )}
+      {!f.group && <GroupPick value="" onChange={(group) => set({ group })} />}
+      {!f.cause && (
+        <Pick
+          label={t("run.cause")}
+          value=""
+          onChange={(cause) => set({ cause })}
+          data={causes.map((c) => ({ value: c, label: t(`cause.${c}`) }))}
+          width={130}
         />
       )}
-      {f.instance && (
-        <Chips
-          label={t("run.instance")}
-          values={[f.instance]}
-          value={f.instance}
-          onChange={() => set({ instance: "" })}
-          name={(v) => `${v} ×`}
+      {!f.reason && (
+        <Pick
+          label={t("run.reason")}
+          value=""
+          onChange={(reason) => set({ reason })}
+          data={allReasons.map((r) => ({ value: r, label: reasonText(t, r) }))}
+          width={170}
         />
       )}
-      {(f.from || f.to) && (
-        <Chips
-          label={t("run.fire")}
-          values={["x"]}
-          value="x"
-          onChange={() => set({ from: "", to: "" })}
-          name={() => `${f.from} – ${f.to} ×`}
-        />
-      )}
-    </div>
+      {!f.instance && <InstanceField onChange={(instance) => set({ instance })} />}
+    </>
+  );
+}
+
+/** InstanceField filters by an instance's name. The name is compared as a whole, so the list changes only after Enter or when the field is left. */
+function InstanceField({ onChange }: { onChange: (instance: string) => void }) {
+  const t = useT();
+  const [text, setText] = useState("");
+  const done = () => text.trim() && onChange(text.trim());
+  return (
+    <TextInput
+      size="xs"
+      w={130}
+      placeholder={t("run.instance")}
+      aria-label={t("run.instance")}
+      value={text}
+      onChange={(e) => setText(e.currentTarget.value)}
+      onBlur={done}
+      onKeyDown={(e) => {
+        if (e.key === "Enter" && !e.nativeEvent.isComposing) done();
+      }}
+    />
   );
 }

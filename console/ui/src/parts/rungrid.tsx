@@ -3,8 +3,7 @@ import { Link } from "wouter";
 import type { Run, Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { grid } from "../lib/grid";
-import { dateTime, shortDuration } from "../lib/time";
-import { State } from "./basics";
+import { dateTime } from "../lib/time";
 
 /** RunGrid shows when a job ran and with which outcome. The length of a row depends on how often the job runs. The key of a cell is its place. */
 export function RunGrid({
@@ -91,41 +90,5 @@ export function RunGrid({
         {t("overview.rest")}
       </p>
     </div>
-  );
-}
-
-/**
- * Durations draws the latest runs, oldest first: the duration of each, and its state by shape and colour. Each links to its run. The key of a bar is
- * its place, and a bar is scaled, so that no element moves when a run appears.
- */
-export function Durations({ runs, now }: { runs: Run[]; now: Date }) {
-  const t = useT();
-  const took = (r: Run) =>
-    r.duration_ms ?? (r.started_at && !r.finished_at ? Math.max(0, now.getTime() - Date.parse(r.started_at)) : 0);
-  const ended = runs
-    .map((r) => r.duration_ms)
-    .filter((d): d is number => d !== null)
-    .sort((a, b) => a - b);
-  const middle = ended[Math.floor(ended.length / 2)];
-  const most = Math.max(1, ...runs.map(took));
-  return (
-    <figure className="durations" role="group" aria-label={t("job.strip")}>
-      <div className="durations-bars">
-        {[...runs].reverse().map((r, i) => (
-          <Link
-            key={i}
-            href={`/runs/${r.id}`}
-            className={`duration state-${r.state}`}
-            title={`${dateTime(r.fire_time ?? r.created_at)} · ${shortDuration(took(r))}`}
-          >
-            <span className="duration-bar" style={{ transform: `scaleY(${Math.max(0.04, took(r) / most)})` }} />
-            <State state={r.state} reason={r.reason} compact />
-          </Link>
-        ))}
-      </div>
-      <figcaption className="faint">
-        {middle !== undefined && t("job.durations", { median: shortDuration(middle), most: shortDuration(most) })}
-      </figcaption>
-    </figure>
   );
 }

@@ -1,4 +1,4 @@
-import { Badge, Button, Group, Loader, Select, Text, TextInput } from "@mantine/core";
+import { Button, Group, Loader, Select, Text, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useState } from "react";
@@ -112,9 +112,7 @@ export function Scripts({ job }: { job: Job }) {
         one.data && (
           <>
             <Group gap="xs" mb={4}>
-              <Badge size="xs" variant="light" color="gray">
-                {one.data.language}
-              </Badge>
+              <span className="pill">{one.data.language}</span>
               {one.data.remark && (
                 <Text size="sm" c="dimmed">
                   {one.data.remark}

@@ -33,6 +33,7 @@ export const pages: { path: string; key: Key; keys: string; admin?: boolean }[] 
   { path: "/", key: "nav.overview", keys: "g o" },
   { path: "/jobs", key: "nav.jobs", keys: "g j" },
   { path: "/runs", key: "nav.runs", keys: "g r" },
+  { path: "/bulk", key: "nav.bulk", keys: "g b" },
   { path: "/week", key: "nav.week", keys: "g w" },
   { path: "/calendars", key: "nav.calendars", keys: "g h" },
   { path: "/executors", key: "nav.executors", keys: "g e" },
@@ -139,7 +140,7 @@ export function Shell({ children }: { children: ReactNode }) {
             leftSection={<Icon d={icons.search} size={14} />}
             className="palette-button"
             rightSection={
-              <Kbd size="xs" visibleFrom="sm">
+              <Kbd size="sm" visibleFrom="sm">
                 Ctrl K
               </Kbd>
             }

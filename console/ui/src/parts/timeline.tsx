@@ -63,5 +63,6 @@ export function Timeline({ run, now }: { run: RunDetail; now: Date }) {
   );
 }
 
-const outcome = (o: string) =>
+/** outcome returns the part of a key that names what became of an attempt. */
+export const outcome = (o: string) =>
   o === "succeeded" || o === "failed" || o === "cancelled" || o === "lost" || o === "unstarted" ? o : "other";
