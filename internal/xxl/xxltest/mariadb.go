@@ -1,5 +1,5 @@
-// Package xxltest makes databases of XXL-JOB for tests: a MariaDB server, tables by version, fixtures and generated jobs. Only tests import
-// it. This project wrote the table definitions; the names and types of the columns are those of XXL-JOB.
+// Package xxltest makes databases of XXL-JOB for tests: a MariaDB server, tables by version, fixtures and generated jobs. It also starts real
+// executors. Only tests import it. This project wrote the table definitions; the names and types of the columns are those of XXL-JOB.
 package xxltest
 
 import (
