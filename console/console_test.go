@@ -19,7 +19,6 @@ import (
 	"github.com/belfryhq/belfry/console"
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/console/api/calendars"
-	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
@@ -31,7 +30,7 @@ import (
 type nothing struct {
 	api.Jobs
 	calendars.Store
-	groups.Pauses
+	api.Pauses
 	api.Fleet
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func routed(r domain.Route) func(*domain.JobSpec) {
@@ -34,6 +35,15 @@ func TestFailover(t *testing.T) {
 	if r := w.becomes(id, "succeeded"); r.Instance != "a" || !strings.Contains(w.routeOf(id), "the first that answered a ping") {
 		t.Errorf("run %+v: %s", r, w.routeOf(id))
 	}
+	// The round left no waiting run, so the next run, such as one that a stopping instance hands back, waits for no pause.
+	w.eventually("the instances can be asked again", func() bool {
+		before := w.firer.Asking()
+		early := w.firer.AskAgain(t.Context(), engine.WaitingKey{Group: "g", Target: "echo", Apart: job})
+		if early && !before && !w.firer.Asking() {
+			t.Error("no round is under way, but the instances are not asked again at once")
+		}
+		return !early
+	})
 	a.set(func() { a.deaf = true })
 	id = w.trigger(job)
 	if r := w.becomes(id, "succeeded"); r.Instance != "b" || !strings.Contains(w.routeOf(id), "a did not answer") {

@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // If many runs wait for few slots, all of them run, in due order, each once.
@@ -117,6 +118,34 @@ func TestNewRunsQueueBehind(t *testing.T) {
 	a.report(a.got(third, 1), wire.Succeeded)
 	w.becomes(third, "succeeded")
 	w.eventually("the dispatcher knows that no run waits", func() bool { return !w.waiting.Has(engine.WaitingKey{Group: "g", Target: "echo"}) })
+}
+
+// The first waiting run always shows the present reason. The history keeps the last one, and how long the run waited.
+func TestReasonOfWaiting(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a", capacity(1))
+	job := w.job("j")
+	o := a.got(w.trigger(job), 1)
+	waits := w.trigger(job)
+	waitsFor := func(code explain.Code) {
+		t.Helper()
+		w.eventually(string(code), func() bool {
+			return w.count(`SELECT count(*) FROM runs_live WHERE id = $1 AND waiting IS NOT NULL AND waiting_note LIKE $2`, waits, fmt.Sprintf("[%q%%", code)) == 1
+		})
+	}
+	waitsFor(explain.NoRoom)
+	a.set(func() { a.drained = true })
+	waitsFor(explain.Draining)
+	a.set(func() { a.drained = false })
+	a.report(o, wire.Succeeded)
+	a.report(a.got(waits, 1), wire.Succeeded)
+	w.becomes(waits, "succeeded")
+	if w.count(`SELECT count(*) FROM runs_history WHERE id = $1 AND waited_note LIKE '[%' AND waited_ms > 0`, waits) != 1 {
+		t.Error("the history does not say why the run waited, and how long")
+	}
+	if w.count(`SELECT count(*) FROM runs_history WHERE id::text = $1 AND waited_note IS NULL AND waited_ms IS NULL`, o.RunID) != 1 {
+		t.Error("the history says that the first run waited")
+	}
 }
 
 // The runs of a serial job follow each other at once and in order, even on different instances.

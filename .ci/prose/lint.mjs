@@ -16,8 +16,8 @@ const plugins = [
   { pluginId: "code", plugin: code },
 ];
 
-// The scripts of .ci have no extension.
-const extension = (path) => (/^\.ci\/\w+$/.test(path) ? ".sh" : extname(path));
+// The scripts of .ci and .ci/release have no extension.
+const extension = (path) => (/^\.ci\/(release\/)?[\w-]+$/.test(path) ? ".sh" : extname(path));
 
 export async function lint(path, text) {
   const ext = extension(path);

@@ -29,6 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/console/api/alerts"
+	"github.com/belfryhq/belfry/console/api/attention"
 	"github.com/belfryhq/belfry/console/api/bulk"
 	"github.com/belfryhq/belfry/console/api/calendars"
 	"github.com/belfryhq/belfry/console/api/deadletters"
@@ -67,6 +68,12 @@ type Jobs interface {
 	runs.Jobs
 }
 
+// Pauses pauses the schedules of groups and of jobs.
+type Pauses interface {
+	groups.Pauses
+	jobs.Pauses
+}
+
 // Groups keeps executor groups.
 type Groups interface {
 	groups.Store
@@ -79,6 +86,12 @@ type Events interface {
 	triggers.Store
 }
 
+// Letters keeps dead letters.
+type Letters interface {
+	deadletters.Store
+	attention.Letters
+}
+
 // Fleet knows the live instances, and reaches them.
 type Fleet interface {
 	runs.Fleet
@@ -89,7 +102,7 @@ type Fleet interface {
 type Config struct {
 	Jobs      Jobs
 	Calendars calendars.Store
-	Pauses    groups.Pauses
+	Pauses    Pauses
 	Fleet     Fleet
 
 	Authenticator auth.Accounts
@@ -105,9 +118,11 @@ type Config struct {
 	Fires   fires.Store
 	Reports *statstore.Store
 	Events  Events
-	Letters deadletters.Store
-	Alerts  alerts.Store
-	Changes live.Source
+	Letters Letters
+	// Attention reads what needs attention.
+	Attention attention.Store
+	Alerts    alerts.Store
+	Changes   live.Source
 
 	Ready      []system.Check // the parts that /readyz reports
 	Executors  system.Executors
@@ -184,7 +199,7 @@ func (a *API) registerResources() *system.API {
 		&tokens.API{Store: a.Tokens, Groups: a.Groups, Audit: a.audit},
 		&history.API{Store: a.AuditLog},
 		counted,
-		&jobs.API{Store: a.Jobs, Lists: a.Views, Instances: a.Fleet, Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Zone: a.Zone},
+		&jobs.API{Store: a.Jobs, Pauses: a.Pauses, Lists: a.Views, Instances: a.Fleet, Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Zone: a.Zone},
 		&scripts.API{Jobs: a.Jobs, Store: a.Views, Visible: a.visible, Audit: a.audit},
 		&fires.API{Store: a.Fires},
 		&schedules.API{Calendars: a.Calendars, Lists: a.Views, Reports: a.Reports, Visible: a.visible, Zone: a.Zone},
@@ -200,6 +215,7 @@ func (a *API) registerResources() *system.API {
 		&transfer.API{Jobs: a.Jobs, Lists: a.Views, Groups: a.Groups, Counted: counted, Calendars: a.Calendars, Triggers: a.Events,
 			Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Log: a.Log, Zone: a.Zone},
 		&deadletters.API{Store: a.Letters, Audit: a.audit},
+		&attention.API{Store: a.Attention, Letters: a.Letters, Instances: a.Fleet, Audit: a.audit, Log: a.Log},
 		state,
 	} {
 		r.Register(a.rest)

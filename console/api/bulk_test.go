@@ -52,6 +52,11 @@ func TestBulkActions(t *testing.T) {
 		got.field("filter.state.1") != "failed" || got.field("undo.action") != "kill" || fmt.Sprint(got.field("undo.filter.bulk_id")) != id {
 		t.Errorf("%s", got.body)
 	}
+	for query, want := range map[string]int{"bulk_id=" + id: 3, "limit=2&bulk_id=" + id: 2, "state=failed&bulk_id=" + id: 0, "bulk_id=999": 0} {
+		if a := w.must(200, "GET", "/api/v1/runs?"+query, ""); len(a.field("items").([]any)) != want {
+			t.Errorf("%s: %s", query, a.body)
+		}
+	}
 	undo := w.must(202, "POST", path, `{"action":"kill","filter":{"bulk_id":`+id+`}}`)
 	second := fmt.Sprint(undo.field("bulk.id"))
 	for range 2 {

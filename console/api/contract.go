@@ -98,6 +98,9 @@ func (a *API) finishContract() {
 		schemas[schema].Properties["route"] = &huma.Schema{OneOf: []*huma.Schema{a.rest.Schema(reflect.TypeFor[explain.Explanation]()), {Type: "null"}}}
 		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{a.rest.Schema(reflect.TypeFor[domain.Shard]()), {Type: "null"}}}
 	}
+	for field, t := range map[string]reflect.Type{"last_success": reflect.TypeFor[domain.LastSuccess](), "last_failure": reflect.TypeFor[domain.LastFailure]()} {
+		schemas["JobHealth"].Properties[field] = &huma.Schema{OneOf: []*huma.Schema{a.rest.Schema(t), {Type: "null"}}}
+	}
 	schemas["Delivery"].Properties["run_id"].Nullable = true
 	schemas["LastRun"].Properties["id"].Nullable = true
 	for _, name := range []string{"Schedule", "RetryBackoff", "Child", "Alert", "Script"} {
@@ -125,6 +128,7 @@ func enumerations() map[string]map[string][]any {
 				domain.ScheduleFixedDelay, domain.ScheduleOnce),
 			"dialect": names(domain.DialectStandard, domain.DialectQuartz),
 		},
+		"JobHealth":     {"state": names(domain.HealthStates...)},
 		"Child":         {"on": names(domain.OnSuccess, domain.OnFailure, domain.OnAlways)},
 		"Missed":        {"policy": misfire},
 		"Event":         {"via": names(event.ViaREST, event.ViaNATS)},

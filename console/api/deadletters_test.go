@@ -26,6 +26,17 @@ func (l *letters) DeadLetters(_ context.Context, kind, group string, after uint6
 	return out, nil
 }
 
+func (l *letters) CountDeadLetters(context.Context) (n domain.DeadLetterCount, err error) {
+	if l.away {
+		return n, domain.NewError(domain.Unavailable, "NATS is away")
+	}
+	n.Letters = uint64(len(l.kept))
+	for _, k := range l.kept {
+		n.Newest = max(n.Newest, k.Seq)
+	}
+	return n, nil
+}
+
 func (l *letters) DeadLetter(_ context.Context, seq uint64) (domain.DeadLetter, error) {
 	i := slices.IndexFunc(l.kept, func(k domain.DeadLetter) bool { return k.Seq == seq })
 	if i < 0 {

@@ -122,7 +122,7 @@ func (w *listWorld) fill(runs int) {
 	          FROM (VALUES (60, 4000), (3600, 240)) v (s, most), generate_series(1, most) n, generate_series(0, 19) g`)
 	w.exec(`INSERT INTO missed_stats (span, at, group_name, fires) SELECT s, date_bin(make_interval(secs => s), at, 'epoch'), group_name, sum(count)
 	          FROM missed, (VALUES (60), (3600)) v (s) GROUP BY 1, 2, 3`)
-	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`)
+	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now(), health_through = now()`)
 	w.exec(`VACUUM ANALYZE`)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/alerts"
+	"github.com/belfryhq/belfry/internal/store/attention"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/bulk"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
@@ -70,7 +71,7 @@ func newWorld(t *testing.T) *world {
 		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}, changes: &changes{}}
 	w.accounts.Weaken()
 	// The database is a copy of one that the first test made, so its statistics can be over ten minutes behind.
-	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`)
+	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now(), health_through = now()`)
 	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
 	w.metrics = metrics
@@ -93,7 +94,7 @@ func newWorld(t *testing.T) *world {
 		Fires:   view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports: statstore.New(s.Pool()),
 		Events:  events,
-		Letters: w.letters,
+		Letters: w.letters, Attention: attention.New(s.Pool()),
 		Alerts:  w.alerts,
 		Changes: w.changes, StreamCheck: 50 * time.Millisecond,
 		Ready: []system.Check{probe("postgres", false), probe("nats", false), probe("jetstream", true)}, Executors: system.ExecutorsAt("tls://nats.example.com:4222"),

@@ -95,3 +95,50 @@ func TestWhoMayPause(t *testing.T) {
 		}
 	}
 }
+
+// A job can be paused apart from its group. Its pause is shown with it, and its note names both pauses.
+func TestPauseAndResumeAJob(t *testing.T) {
+	w := newWorld(t)
+	job := w.job(`{"group":"default","name":"tick","handler":"echo","schedule":{"kind":"fixed_rate","every":"1h"}}`)
+	other := w.job(`{"group":"default","name":"tock","handler":"echo","schedule":{"kind":"fixed_rate","every":"1h"}}`)
+	j := w.must(200, "POST", job+"/pause", `{"reason":"new disks","until":"2099-01-01T00:00:00Z"}`)
+	if j.field("pause_reason") != "new disks" || j.field("paused_by") != "admin" || j.field("paused_until") != "2099-01-01T00:00:00.000Z" || j.field("paused_at") == nil ||
+		j.field("next_fire_time") != nil || !strings.HasPrefix(j.field("note").(string), "the job is paused from") {
+		t.Errorf("%s", j.body)
+	}
+	w.must(202, "POST", job+"/trigger", `{}`)
+	w.must(200, "POST", job+"/pause", `{"reason":"more disks"}`)
+	w.must(200, "POST", "/api/v1/groups/default/pause", `{"reason":"a move"}`)
+	list := w.must(200, "GET", "/api/v1/jobs", "")
+	note, _ := list.field("items.0.note").(string)
+	if list.field("items.0.pause_reason") != "more disks" || list.field("items.0.paused_until") != nil || list.field("items.1.paused_at") != nil ||
+		!strings.HasPrefix(note, "its group default has been paused since ") || !strings.Contains(note, "(a move); the job has been paused since ") {
+		t.Errorf("%s", list.body)
+	}
+	w.must(200, "POST", "/api/v1/groups/default/resume", "")
+	if a := w.must(200, "GET", "/api/v1/upcoming?within=24h", ""); strings.Contains(a.body, `"tick"`) || !strings.Contains(a.body, `"tock"`) {
+		t.Errorf("upcoming: %s", a.body)
+	}
+	if a := w.must(200, "GET", other, ""); a.field("next_fire_time") == nil {
+		t.Errorf("the other job is %s", a.body)
+	}
+	edited := w.must(200, "PATCH", job, `{"param":"new"}`)
+	if edited.field("pause_reason") != "more disks" || edited.field("next_fire_time") != nil {
+		t.Errorf("after an edit: %s", edited.body)
+	}
+	if a := w.must(200, "POST", job+"/resume", ""); a.field("paused_at") != nil || a.field("pause_reason") != "" || a.field("next_fire_time") == nil {
+		t.Errorf("%s", a.body)
+	}
+	w.must(409, "POST", job+"/resume", "")
+	changes := w.must(200, "GET", "/api/v1/audit?object=job/1", "")
+	if changes.field("items.0.action") != "job.resume" || changes.field("items.2.action") != "job.pause" || changes.field("items.2.after.pause_reason") != "more disks" {
+		t.Errorf("%s", changes.body)
+	}
+	for body, location := range map[string]string{`{}`: "reason", `{"reason":"x","until":"2001-01-01T00:00:00Z"}`: "until", `{"reason":"x","til":1}`: "til"} {
+		if a := w.must(422, "POST", job+"/pause", body); !slices.Equal(a.locations(), []string{location}) {
+			t.Errorf("%s: %s", body, a.body)
+		}
+	}
+	w.must(404, "POST", "/api/v1/jobs/4711/pause", `{"reason":"x"}`)
+	w.must(404, "POST", "/api/v1/jobs/4711/resume", "")
+}

@@ -91,6 +91,8 @@ var accesses = map[string]access{
 	"DELETE /jobs/{id}":                         {least: "operator", status: 204, hidden: 404, path: "/jobs/<new job>"},
 	"POST /jobs/{id}/enable":                    {least: "operator", status: 200, hidden: 404, path: "/jobs/<job>/enable"},
 	"POST /jobs/{id}/disable":                   {least: "operator", status: 200, hidden: 404, path: "/jobs/<new job>/disable"},
+	"POST /jobs/{id}/pause":                     {least: "operator", status: 200, hidden: 404, path: "/jobs/<job>/pause", body: `{"reason":"r"}`},
+	"POST /jobs/{id}/resume":                    {least: "operator", status: 200, hidden: 404, path: "/jobs/<paused job>/resume"},
 	"POST /jobs/{id}/trigger":                   {least: "operator", status: 202, hidden: 404, path: "/jobs/<job>/trigger"},
 	"POST /jobs/{id}/backfill":                  {least: "operator", status: 202, hidden: 404, path: "/jobs/<daily>/backfill", body: march2026},
 	"GET /jobs/{id}/next":                       {least: "viewer", status: 200, hidden: 404, path: "/jobs/<job>/next"},
@@ -126,6 +128,9 @@ var accesses = map[string]access{
 	"GET /bulk":         {least: "viewer", status: 200},
 	"GET /bulk/{id}":    {least: "viewer", status: 200, hidden: 404, path: "/bulk/<bulk>"},
 	"DELETE /bulk/{id}": {least: "operator", status: 200, hidden: 404, path: "/bulk/<bulk>"},
+
+	"GET /attention":                   {least: "viewer", status: 200},
+	"POST /attention/{id}/acknowledge": {least: "operator", status: 200, hidden: 404, path: "/attention/group_without_executors:mine/acknowledge", body: `{"note":"n"}`},
 
 	"GET /overview":        {least: "viewer", status: 200, hidden: 422, path: "/overview?group=mine"},
 	"GET /overview/stream": {least: "viewer", status: 200, hidden: 422, path: "/overview/stream?group=mine"},
@@ -303,6 +308,9 @@ func (c *cast) thing(name, caller string) string {
 	case "paused group":
 		c.do(c.admin, "POST", "/api/v1/groups/mine/pause", `{"reason":"r"}`) // fails if the group is already paused
 		return "mine"
+	case "paused job":
+		c.must(200, "POST", "/api/v1/jobs/"+c.things["job"]+"/pause", `{"reason":"r"}`)
+		return c.things["job"]
 	case "new token":
 		a := c.do(c.callers[caller], "POST", "/api/v1/tokens", `{"name":"`+c.unique()+`"}`)
 		if a.status != 201 {
@@ -384,7 +392,7 @@ func (c *cast) missing(text string) string {
 	for name, none := range map[string]string{"run": c.noRun(), "new ended run": c.noRun(), "paused group": "none"} {
 		text = strings.ReplaceAll(text, "<"+name+">", none)
 	}
-	for _, name := range []string{"job", "new job", "daily", "script", "trigger", "new trigger", "bulk"} {
+	for _, name := range []string{"job", "new job", "paused job", "daily", "script", "trigger", "new trigger", "bulk"} {
 		text = strings.ReplaceAll(text, "<"+name+">", "987654")
 	}
 	return strings.NewReplacer("mine", "none").Replace(text)

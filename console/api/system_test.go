@@ -12,7 +12,6 @@ import (
 
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/console/api/calendars"
-	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
@@ -147,7 +146,7 @@ func TestInternalErrors(t *testing.T) {
 type away struct {
 	api.Jobs
 	calendars.Store
-	groups.Pauses
+	api.Pauses
 }
 
 func (away) Job(context.Context, domain.JobID) (domain.Job, error) {

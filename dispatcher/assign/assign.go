@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,8 +49,9 @@ type Config struct {
 // Assigner assigns waiting runs. Create one with New and call Run.
 type Assigner struct {
 	Config
-	runs  *prometheus.GaugeVec
-	ready *prometheus.GaugeVec
+	runs    *prometheus.GaugeVec
+	ready   *prometheus.GaugeVec
+	updated map[engine.WaitingKey]time.Time // when the reason of the first run was last updated, monotonic
 }
 
 // New returns an assigner.
@@ -58,7 +60,7 @@ func New(cfg Config) *Assigner {
 		Name: "belfry_waiting_runs", Help: "Queued runs that no instance could take yet, by the code of the reason.",
 	}, []string{"reason"}), ready: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "belfry_ready_instances", Help: "Instances that take runs, of each group with runs that wait for one; the first 1000 groups.",
-	}, []string{"group"})}
+	}, []string{"group"}), updated: make(map[engine.WaitingKey]time.Time)}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(a.runs, a.ready)
 	}
@@ -103,6 +105,7 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 	}
 	a.Waiting.Set(keys)
 	a.Firer.ForgetAsked()
+	maps.DeleteFunc(a.updated, func(k engine.WaitingKey, _ time.Time) bool { return !a.Waiting.Has(k) })
 	var errs []error // errors of single kinds, which do not stop the other kinds
 	for _, k := range keys {
 		if k.Apart != 0 {
@@ -124,6 +127,9 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 // extra is the number of runs that are read in addition to the free slots. Some runs cannot start now, for example because an
 // instance already runs their job. The additional runs can then use the free slots.
 const extra = 100
+
+// whyPeriod is the time between two updates of the reason for which the runs of a kind wait.
+const whyPeriod = 5 * time.Second
 
 // assignTimeout bounds the work on one kind.
 const assignTimeout = 10 * time.Second
@@ -165,7 +171,7 @@ func (a *Assigner) assignThose(ctx context.Context, k engine.WaitingKey, among f
 	}
 	if room == 0 {
 		a.endLostShards(ctx, k, candidates)
-		return false, nil
+		return false, a.updateWhy(ctx, k, r)
 	}
 	limit := min(room+extra, waiting.Batch)
 	looked, skipped, all := 0, 0, 0
@@ -210,6 +216,22 @@ func (a *Assigner) assignThose(ctx context.Context, k engine.WaitingKey, among f
 		}
 	}
 	return all >= limit || (len(uncounted) > 0 && all > 0), nil
+}
+
+// updateWhy updates the reason of the first run of a kind for which there is no room. The runs behind it show the same reason.
+func (a *Assigner) updateWhy(ctx context.Context, k engine.WaitingKey, r *fire.Routing) error {
+	if time.Since(a.updated[k]) < whyPeriod {
+		return nil
+	}
+	a.updated[k] = time.Now()
+	_, _, err := a.Store.AssignWaiting(ctx, k, 1, func(runs []engine.WaitingRun) []engine.Binding {
+		out := make([]engine.Binding, len(runs))
+		for i, w := range runs {
+			out[i].Waiting = r.Pick(w.Due(), w.Def).Waiting
+		}
+		return out
+	})
+	return err
 }
 
 // endLostShards ends shards that may run only on one instance, if that instance is gone.

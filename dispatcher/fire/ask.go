@@ -25,15 +25,16 @@ import (
 const (
 	pingTimeout = 500 * time.Millisecond
 	maxPings    = 64 // concurrent pings for one job
-	// AskPause is the time between two rounds of pings for one job, unless a new run arrives.
+	// AskPause is the time between two rounds of pings for one job while runs wait that the first round could not bind. After a round
+	// that left no run, the next run is asked for at once: also one that a stopping instance has handed back.
 	AskPause = 200 * time.Millisecond
 )
 
 // asking is the state of a job whose instances are asked.
 type asking struct {
 	underWay bool
-	again    bool // a run arrived during the round, so the instances have to be asked again
-	last     time.Time
+	again    bool      // a run arrived during the round, so the instances have to be asked again
+	last     time.Time // when the last round ended; zero if it left no waiting run
 }
 
 // ask starts work on the slow lane that asks a job's instances and binds its waiting runs.
@@ -101,7 +102,7 @@ func (f *Firer) askFor(ctx context.Context, k engine.WaitingKey, a *asking) {
 		a.again = false
 		f.mu.Unlock()
 		work, cancel := context.WithTimeout(ctx, offer.SlowTimeout)
-		bound, later, err := f.assignAsked(work, k)
+		bound, left, later, err := f.assignAsked(work, k)
 		cancel()
 		if err != nil {
 			f.warn(ctx, "cannot assign runs whose instances were asked, retrying", err)
@@ -112,22 +113,27 @@ func (f *Firer) askFor(ctx context.Context, k engine.WaitingKey, a *asking) {
 		f.mu.Lock()
 		more = (bound == waiting.Batch || len(later) > 0 || a.again) && err == nil
 		if !more {
-			a.underWay, a.last = false, time.Now()
+			a.underWay, a.last = false, time.Time{}
+			if left || err != nil {
+				a.last = time.Now()
+			}
 		}
 		f.mu.Unlock()
 	}
 }
 
 // assignAsked asks the instances of one job, and binds and offers its waiting runs according to the answers. It returns the
-// number of bound runs, and the runs that have to be assigned again when they are due.
-func (f *Firer) assignAsked(ctx context.Context, k engine.WaitingKey) (int, []engine.Due, error) {
+// number of bound runs, whether other runs may still wait, and the runs that have to be assigned again when they are due.
+func (f *Firer) assignAsked(ctx context.Context, k engine.WaitingKey) (bound int, left bool, later []engine.Due, err error) {
 	if !f.Peers.Connected() {
-		return 0, nil, nil
+		return 0, true, nil, nil
 	}
 	r := f.NewRouting()
 	candidates := r.Candidates(k.Group, k.Target)
 	r.heard = f.pingAll(ctx, k, candidates)
-	bound, others, err := f.Store.AssignWaiting(ctx, k, waiting.Batch, func(runs []engine.WaitingRun) []engine.Binding {
+	looked := 0
+	runs, others, err := f.Store.AssignWaiting(ctx, k, waiting.Batch, func(runs []engine.WaitingRun) []engine.Binding {
+		looked = len(runs)
 		out := make([]engine.Binding, len(runs))
 		for i, w := range runs {
 			out[i] = r.Pick(w.Due(), w.Def)
@@ -135,11 +141,11 @@ func (f *Firer) assignAsked(ctx context.Context, k engine.WaitingKey) (int, []en
 		return out
 	})
 	if err != nil {
-		return 0, nil, err
+		return 0, true, nil, err
 	}
-	f.Sender.SendSlow(ctx, bound, r.Beats())
+	f.Sender.SendSlow(ctx, runs, r.Beats())
 	f.Unassigned(ctx, others)
-	return len(bound), others.Later, nil
+	return len(runs), len(runs) < looked, others.Later, nil
 }
 
 // pingAll pings the candidates that have room, in the order of their names, several at a time. It stops when one of them is

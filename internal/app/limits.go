@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/attention"
 	"github.com/belfryhq/belfry/internal/store/group"
 )
 
@@ -76,20 +77,26 @@ func (m *usageMetrics) set(groups map[string]domain.GroupUsage) {
 	m.groups = groups
 }
 
-// addUsage adds the component that reports the usage of groups in the metrics. instances lists the live instances of a
-// group.
-func (p *process) addUsage(groups *group.Store, instances func(group string) []domain.Instance) {
+// addUsage adds the component that reports the usage of groups in the metrics, and ends the acknowledgements of the absence of executors in groups
+// that have some. instances lists the live instances of a group.
+func (p *process) addUsage(groups *group.Store, acks *attention.Store, instances func(group string) []domain.Instance) {
 	m := newUsageMetrics()
 	p.registry.MustRegister(m)
 	p.add("group usage", func(ctx context.Context) error {
 		for {
 			usages, err := groups.GroupUsages(ctx, usageGroups)
 			if err == nil {
+				var seen []string
 				for name, u := range usages {
-					u.Instances.Used = int64(len(instances(name)))
+					if u.Instances.Used = int64(len(instances(name))); u.Instances.Used > 0 {
+						seen = append(seen, name)
+					}
 					usages[name] = u
 				}
 				m.set(usages)
+				if err := acks.InstancesSeen(ctx, seen); err != nil && ctx.Err() == nil {
+					p.log.WarnContext(ctx, "cannot end acknowledgements, retrying", "err", err)
+				}
 			} else if ctx.Err() == nil {
 				p.log.WarnContext(ctx, "cannot read the usage of groups, retrying", "err", err)
 			}

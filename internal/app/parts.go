@@ -19,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/tokens"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/dispatcher"
+	"github.com/belfryhq/belfry/dispatcher/boots"
 	"github.com/belfryhq/belfry/dispatcher/firecheck"
 	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/dispatcher/logs"
@@ -30,6 +31,7 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/attention"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/bulk"
 	"github.com/belfryhq/belfry/internal/store/group"
@@ -113,8 +115,9 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s}).Run)
-	p.addUsage(group.New(s.Pool()), d.Instances)
+	p.addUsage(group.New(s.Pool()), attention.New(s.Pool()), d.Instances)
 	p.addPressure(view.New(s.Pool()))
+	p.add("executor versions", boots.New(group.New(s.Pool()), d.Instances, p.log).Run)
 	p.add("run statistics", statistics.New(statstore.New(s.Pool()), p.log, p.registry).Run)
 	p.add("fire check", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)
 	return nil
@@ -352,7 +355,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, rea
 		Jobs: s, Calendars: s, Pauses: s, Fleet: d,
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
 		Groups: forgettingGroups{group.New(s.Pool()), forget}, AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
-		Bulk: actions, Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
+		Bulk: actions, Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Attention: attention.New(s.Pool()), Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready: ready, Executors: system.ExecutorsAt(web.ExecutorURL),
 		Registerer: p.registry, Gatherer: p.registry, Build: p.app.Build,
 		// If users reach the console by https, cookies are for https only, even if a proxy terminates TLS.
@@ -410,18 +413,4 @@ func (p *process) sweep(ctx context.Context, sessions *account.Sessions, keys *i
 			p.log.WarnContext(ctx, "cannot delete expired log-ins, retrying", "err", err)
 		}
 	}
-}
-
-// ensureAdmin creates the user admin if there are no users. If the settings contain no password, it prints the generated one, once.
-func (p *process) ensureAdmin(ctx context.Context, users *account.Users, password config.Secret) error {
-	created, generated, err := users.EnsureAdmin(ctx, password.Reveal())
-	if err != nil || !created {
-		return err
-	}
-	if generated == "" {
-		fmt.Fprintln(p.app.Stdout, "user: admin (password from BELFRY_ADMIN_PASSWORD)")
-		return nil
-	}
-	fmt.Fprintf(p.app.Stdout, "user: admin\npassword: %s (shown this once)\n", generated)
-	return nil
 }

@@ -205,7 +205,7 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 func (r *role) ensureAccounts(ctx context.Context, ln net.Listener, users *account.Users, password config.Secret) error {
 	defer meanwhile(ln, r.app.Build)()
 	return r.patiently(ctx, func() error {
-		if err := r.ensureAdmin(ctx, users, password); err != nil {
+		if err := r.ensureAdmin(ctx, users, password, ""); err != nil {
 			return err
 		}
 		_, err := group.New(r.store.Pool()).EnsureGroup(ctx, "default", "The default group.")

@@ -199,7 +199,11 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	// This is the last step, so that the password, which is shown once, is printed only if the start succeeds.
-	if err := s.ensureAdmin(ctx, accounts.Users, s.c.AdminPassword); err != nil {
+	file, err := passwordFile(s.c.DataDir)
+	if err != nil {
+		return err
+	}
+	if err := s.ensureAdmin(ctx, accounts.Users, s.c.AdminPassword, file); err != nil {
 		return err
 	}
 	reached := url

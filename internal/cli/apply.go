@@ -240,7 +240,12 @@ func (a *app) agreed(doomed []domain.Job) bool {
 	for _, j := range doomed {
 		fmt.Fprintf(a.stderr, "delete %s/%s\n", j.Group, printable(j.Name))
 	}
-	fmt.Fprintf(a.stderr, "Delete these %d jobs? [y/N] ", len(doomed))
+	return a.agrees(fmt.Sprintf("Delete these %d jobs?", len(doomed)))
+}
+
+// agrees asks a question on the terminal.
+func (a *app) agrees(question string) bool {
+	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
 	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // an incomplete answer counts as no
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return answer == "y" || answer == "yes"

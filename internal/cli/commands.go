@@ -34,20 +34,21 @@ type root struct {
 	Migrate    migrateCmd    `cmd:"" group:"database" help:"Migrate the database schema, or show its status."`
 	Restored   restoredCmd   `cmd:"" group:"database" help:"Record that the database was restored from a backup, before Belfry starts."`
 
-	Login    loginCmd    `cmd:"" group:"client" help:"Log in to a console and save the session."`
-	Logout   logoutCmd   `cmd:"" group:"client" help:"End the saved session, or all sessions of the user."`
-	Password passwordCmd `cmd:"" group:"client" help:"Change your own password."`
-	Job      jobCmd      `cmd:"" group:"client" help:"List, apply, trigger and delete jobs, and more."`
-	Run      runCmd      `cmd:"" group:"client" help:"List runs, read logs, kill and retry runs."`
-	Group    groupCmd    `cmd:"" group:"client" help:"Manage executor groups, their tokens and instances."`
-	Calendar calendarCmd `cmd:"" group:"client" help:"Manage calendars: days on which jobs do not fire."`
-	Token    tokenCmd    `cmd:"" group:"client" help:"Manage API tokens."`
-	User     userCmd     `cmd:"" group:"client" help:"Manage users, their roles and groups."`
-	Overview overviewCmd `cmd:"" group:"client" help:"Show numbers of running, finished, late and failed runs."`
-	Report   reportCmd   `cmd:"" group:"client" help:"Count finished runs over time."`
-	Audit    auditCmd    `cmd:"" aliases:"check" group:"client" help:"Check that every fire time has a run or a reason."`
-	Export   exportCmd   `cmd:"" group:"client" help:"Print groups and jobs as YAML."`
-	Import   importCmd   `cmd:"" group:"client" help:"Import groups and jobs from an export, from crontabs or from XXL-JOB."`
+	Login     loginCmd     `cmd:"" group:"client" help:"Log in to a console and save the session."`
+	Logout    logoutCmd    `cmd:"" group:"client" help:"End the saved session, or all sessions of the user."`
+	Password  passwordCmd  `cmd:"" group:"client" help:"Change your own password."`
+	Job       jobCmd       `cmd:"" group:"client" help:"List, apply, trigger and delete jobs, and more."`
+	Run       runCmd       `cmd:"" group:"client" help:"List runs, read logs, kill and retry runs."`
+	Group     groupCmd     `cmd:"" group:"client" help:"Manage executor groups, their tokens and instances."`
+	Calendar  calendarCmd  `cmd:"" group:"client" help:"Manage calendars: days on which jobs do not fire."`
+	Token     tokenCmd     `cmd:"" group:"client" help:"Manage API tokens."`
+	User      userCmd      `cmd:"" group:"client" help:"Manage users, their roles and groups."`
+	Attention attentionCmd `cmd:"" group:"client" help:"List what needs attention, and acknowledge it."`
+	Overview  overviewCmd  `cmd:"" group:"client" help:"Show numbers of running, finished, late and failed runs."`
+	Report    reportCmd    `cmd:"" group:"client" help:"Count finished runs over time."`
+	Audit     auditCmd     `cmd:"" aliases:"check" group:"client" help:"Check that every fire time has a run or a reason."`
+	Export    exportCmd    `cmd:"" group:"client" help:"Print groups and jobs as YAML."`
+	Import    importCmd    `cmd:"" group:"client" help:"Import groups and jobs from an export, from crontabs or from XXL-JOB."`
 
 	Event        eventCmd        `cmd:"" group:"client" help:"Send events, and list the runs that they started."`
 	EventTrigger eventTriggerCmd `cmd:"" group:"client" help:"Manage event triggers: which events fire which jobs."`
@@ -63,6 +64,7 @@ type root struct {
 	Completion completionCmd `cmd:"" group:"machine" help:"Print a script that completes commands and flags in your shell."`
 
 	Complete  completeCmd  `cmd:"" hidden:"" help:"List what can follow on a command line; the script of belfry completion calls it."`
+	Man       manCmd       `cmd:"" hidden:"" help:"Write the man pages, for packages."`
 	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it reads its task from standard input."`
 }
 

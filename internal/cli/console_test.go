@@ -22,6 +22,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/alerts"
+	"github.com/belfryhq/belfry/internal/store/attention"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/event"
 	"github.com/belfryhq/belfry/internal/store/group"
@@ -96,6 +97,7 @@ func newRealConsole(t *testing.T) *fleet {
 		Reports:    statstore.New(s.Pool()),
 		Events:     events,
 		Letters:    &letterBox{},
+		Attention:  attention.New(s.Pool()),
 		Alerts:     channels{alerts.New(s.Pool(), alerts.Config{})},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
@@ -130,6 +132,11 @@ func TestAgainstTheRealAPI(t *testing.T) {
 		ok(ok("", args), "job apply -f -", "unchanged  default/report")
 	}
 	ok("", "job list --kind cron --enabled -g default -q rep", "report", "0 3 * * *")
+	ok("", "job list --health unknown --sort next_fire_time", "HEALTH", "unknown", "report")
+	ok("", "job get 1", "health", "unknown")
+	ok("", "attention", "ACKNOWLEDGED", "dead_letters:all")
+	ok("", "attention ack dead_letters:all --note later --for 8h", "dead_letters:all acknowledged")
+	ok("", "attention -o json", `"note": "later"`)
 	ok("", "job next default/report -n 2", "At 03:00 every day, UTC", "03:00:00")
 	ok("", "job disable default/report", "disabled")
 	ok("", "job list --disabled", "report")
@@ -146,10 +153,11 @@ func TestAgainstTheRealAPI(t *testing.T) {
 	ok("", "job why default/report --at 2020-03-29T03:00", "The job did not exist yet: version 1")
 	ok("", "job why 1 --at 2199-03-29T03:00:00Z -o yaml", "is_fire_time: true", "fate: not_due")
 
-	run := strings.TrimSpace(ok("", "job trigger default/report --param x"))
+	run := strings.TrimSpace(ok("", "job trigger default/report --param extra"))
 	ok("", "run list --job default/report --since 1h", run)
+	ok("", "run list -q EXTRA --job default/report -o json", run, `"searched_back_to"`)
 	ok("", "run get "+run, "default/report")
-	ok("", "run get "+run+" -o json", `"param": "x"`)
+	ok("", "run get "+run+" -o json", `"param": "extra"`)
 	if got := ok("", "run log "+run); got != "" {
 		t.Errorf("the run has the log %q", got)
 	}

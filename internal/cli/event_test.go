@@ -21,6 +21,13 @@ func (b *letterBox) DeadLetters(_ context.Context, kind, group string, _ uint64,
 	return []domain.DeadLetter{deadLetter}, nil
 }
 
+func (b *letterBox) CountDeadLetters(context.Context) (domain.DeadLetterCount, error) {
+	if b.gone {
+		return domain.DeadLetterCount{}, nil
+	}
+	return domain.DeadLetterCount{Letters: 1, Newest: deadLetter.Seq}, nil
+}
+
 func (b *letterBox) DeadLetter(_ context.Context, seq uint64) (domain.DeadLetter, error) {
 	if b.gone || seq != deadLetter.Seq {
 		return domain.DeadLetter{}, domain.NewError(domain.NotFound, "there is no such dead letter")

@@ -27,11 +27,12 @@ type console struct {
 	polls    int
 	waiting  string
 	runs     []domain.Run
+	bulkEnd  string // the state in which a bulk action ends
 }
 
 func newConsole(t *testing.T) *console {
 	isolate(t)
-	c := &console{t: t, ends: domain.Succeeded}
+	c := &console{t: t, ends: domain.Succeeded, bulkEnd: "done"}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/v1/auth/login", c.login)
 	mux.HandleFunc("GET /api/v1/jobs", c.listJobs)
@@ -55,27 +56,27 @@ func newConsole(t *testing.T) *console {
 		c.withJob(w, r, func(*domain.Job) any { return json.RawMessage(`{"run_ids":["` + someRun + `"]}`) })
 	})
 	mux.HandleFunc("GET /api/v1/runs", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("q") {
+			c.searchRuns(w, r)
+			return
+		}
 		runs := slices.DeleteFunc(slices.Clone(c.runs), func(run domain.Run) bool {
 			return r.URL.Query().Get("planned") == "false" && run.State == domain.Pending && run.HeldBy == nil
 		})
 		json.NewEncoder(w).Encode(map[string]any{"items": runs, "next_cursor": ""})
 	})
-	mux.HandleFunc("POST /api/v1/runs/bulk", func(w http.ResponseWriter, r *http.Request) {
-		var in struct {
-			Cursor string
-			Max    int
-		}
-		json.NewDecoder(r.Body).Decode(&in)
-		if in.Max == 0 { // a bulk action, whose runs are not changed yet
-			io.WriteString(w, `{"matched":3,"failures":[],"run_ids":[],"next_cursor":"","bulk":{"id":7,"action":"kill","state":"waiting","matched":3}}`)
-			return
-		}
-		if in.Cursor == "" {
-			io.WriteString(w, `{"matched":2,"done":2,"failures":[],"run_ids":[],"next_cursor":"c"}`)
-			return
-		}
-		io.WriteString(w, `{"matched":2,"done":1,"skipped":1,"failures":[],"run_ids":[],"next_cursor":""}`)
+	mux.HandleFunc("POST /api/v1/runs/bulk", c.startBulk)
+	mux.HandleFunc("GET /api/v1/bulk", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"items":[%s],"next_cursor":""}`, bulkAction("done", 2))
 	})
+	mux.HandleFunc("GET /api/v1/bulk/7", func(w http.ResponseWriter, _ *http.Request) {
+		if c.polls++; c.polls < 3 {
+			io.WriteString(w, bulkAction("running", 1))
+			return
+		}
+		io.WriteString(w, bulkAction(c.bulkEnd, 2))
+	})
+	mux.HandleFunc("DELETE /api/v1/bulk/7", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, bulkAction("stopped", 1)) })
 	mux.HandleFunc("GET /api/v1/runs/{id}", c.run)
 	mux.HandleFunc("GET /api/v1/runs/{id}/log", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("from") == "1" {
@@ -105,6 +106,59 @@ func newConsole(t *testing.T) *console {
 	t.Setenv("BELFRY_SERVER", c.URL)
 	t.Setenv("BELFRY_TOKEN", "sesame")
 	return c
+}
+
+// startBulk makes the bulk action 7, counts its runs, or performs a step of two runs.
+func (c *console) startBulk(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Action string         `json:"action"`
+		Filter map[string]any `json:"filter"`
+		Max    int            `json:"max"`
+		Cursor string         `json:"cursor"`
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil || len(in.Filter) == 0 {
+		problem(w, 422, "the body is not valid")
+		return
+	}
+	switch {
+	case in.Max > 0 && in.Cursor == "":
+		io.WriteString(w, `{"matched":2,"done":2,"failures":[],"run_ids":[],"next_cursor":"c"}`)
+		return
+	case in.Max > 0:
+		io.WriteString(w, `{"matched":2,"done":1,"skipped":1,"failures":[],"run_ids":[],"next_cursor":""}`)
+		return
+	case r.URL.Query().Get("dry_run") == "true":
+		matched := 3
+		if in.Filter["group"] == "idle" {
+			matched = 0
+		}
+		fmt.Fprintf(w, `{"matched":%d,"at_least":false,"jobs":[{"job_id":1,"job_name":"report","group":"default","runs":%d}]}`, matched, matched)
+		return
+	}
+	c.polls = 0
+	fmt.Fprintf(w, `{"id":7,"matched":3,"bulk":%s}`, bulkAction("waiting", 0))
+}
+
+// bulkAction is a retry of three runs, of which some are done.
+func bulkAction(state string, done int) string {
+	end := ""
+	if state == "done" || state == "stopped" || state == "failed" {
+		end = `"finished_at":"2026-03-29T01:30:01.000Z","note":"because",`
+	}
+	return fmt.Sprintf(`{"id":7,"action":"retry","filter":{"group":"default","job_id":12345678},"state":%q,"created_by":"ann","created_at":"2026-03-29T01:30:00.000Z",%s
+		"matched":3,"at_least":false,"jobs":[],"counts":{"done":%d,"skipped":1,"failed":0},"errors":[]}`, state, end, done)
+}
+
+// searchRuns finds one run on each of its first pages, and none on the last one.
+func (c *console) searchRuns(w http.ResponseWriter, r *http.Request) {
+	at, items, next := 0, []domain.Run{}, ""
+	fmt.Sscanf(r.URL.Query().Get("cursor"), "page%d", &at)
+	if at < len(c.runs) {
+		items, next = c.runs[at:at+1], fmt.Sprintf("page%d", at+1)
+	}
+	json.NewEncoder(w).Encode(map[string]any{"items": items, "next_cursor": next, "searched_back_to": fmt.Sprintf("2026-03-2%dT00:00:00.000Z", 9-at)})
 }
 
 const someRun = "019a9d2c-7b40-8000-8000-0123456789ab"

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"fmt"
 	"strings"
 	"time"
@@ -170,10 +169,7 @@ func (a *app) confirmed() bool {
 	if _, terminal := fileOf(a.stdin); !terminal {
 		return false
 	}
-	fmt.Fprint(a.stderr, "Are these time zones right? [y/N] ")
-	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // an incomplete answer counts as no
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	return answer == "y" || answer == "yes"
+	return a.agrees("Are these time zones right?")
 }
 
 func (c *importXXLJobCmd) print(a *app, form string, out *xxlReport) error {

@@ -18,6 +18,8 @@ type jobCmd struct {
 	Apply    jobApplyCmd    `cmd:"" help:"Create or update jobs from files."`
 	Enable   jobEnableCmd   `cmd:"" help:"Enable jobs: they fire by their schedule."`
 	Disable  jobDisableCmd  `cmd:"" help:"Disable jobs: they no longer fire by their schedule."`
+	Pause    jobPauseCmd    `cmd:"" help:"Pause the schedules of jobs."`
+	Resume   jobResumeCmd   `cmd:"" help:"End the pauses of jobs."`
 	Trigger  jobTriggerCmd  `cmd:"" help:"Run a job now."`
 	Backfill jobBackfillCmd `cmd:"" help:"Run a job for past fire times."`
 	Next     jobNextCmd     `cmd:"" help:"Show a job's next fire times."`
@@ -95,15 +97,17 @@ type jobListCmd struct {
 	Disabled bool   `env:"BELFRY_JOB_DISABLED" xor:"enabled" help:"Only disabled jobs."`
 	Child    string `env:"BELFRY_JOB_CHILD" placeholder:"JOB" help:"Only jobs that have this job as a child: its id, or group/name."`
 	Calendar string `env:"BELFRY_JOB_CALENDAR" placeholder:"NAME" help:"Only jobs whose schedule names this calendar."`
+	Health   string `env:"BELFRY_JOB_HEALTH" enum:",ok,failing,unknown" default:"" help:"Only jobs with this state of health: ok, failing or unknown."`
+	Sort     string `env:"BELFRY_JOB_SORT" enum:",name,next_fire_time,last_failure,failing_since,p95_ms" default:"" help:"Order: name, next_fire_time, last_failure, failing_since or p95_ms (the slowest first). By default, the order of creation."`
 	Limit    int    `env:"BELFRY_LIMIT" default:"1000" help:"Maximum number of jobs to list."`
 }
 
 func (*jobListCmd) Help() string {
-	return "Examples:\n\n    belfry job list\n    belfry job list --group default --tag crontab\n    belfry job list --child default/report\n    belfry job list -o yaml > jobs.yaml"
+	return "Examples:\n\n    belfry job list\n    belfry job list --group default --tag crontab\n    belfry job list --child default/report\n    belfry job list --health failing --sort failing_since\n    belfry job list -o yaml > jobs.yaml"
 }
 
 func (c *jobListCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
-	filter := client.JobFilter{Group: c.Group, Query: c.Query, Tag: c.Tag, Kind: c.Kind, Calendar: c.Calendar}
+	filter := client.JobFilter{Group: c.Group, Query: c.Query, Tag: c.Tag, Kind: c.Kind, Calendar: c.Calendar, Health: c.Health, Sort: c.Sort}
 	if c.Enabled || c.Disabled {
 		filter.Enabled = &c.Enabled
 	}
@@ -120,9 +124,9 @@ func (c *jobListCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	}
 	a.noteLimit(len(jobs), c.Limit)
 	return a.print(parent.Output, jobs, func(t *table) {
-		t.row("ID", "GROUP", "NAME", "SCHEDULE", "ENABLED", "LAST FIRE", "NEXT FIRE")
+		t.row("ID", "GROUP", "NAME", "SCHEDULE", "ENABLED", "HEALTH", "P95", "LAST FIRE", "NEXT FIRE")
 		for _, j := range jobs {
-			t.row(j.ID, j.Group, shown(j.Name, 60), shown(scheduleText(j.Schedule), 40), j.Enabled, j.LastFireTime, j.NextFireTime)
+			t.row(j.ID, j.Group, shown(j.Name, 60), shown(scheduleText(j.Schedule), 40), j.Enabled, healthText(j.Health), p95Text(j.Health), j.LastFireTime, j.NextFireTime)
 		}
 	})
 }
@@ -161,6 +165,9 @@ func jobTable(t *table, j domain.Job) {
 	}
 	t.pair("tags", j.Tags)
 	t.pair("enabled", j.Enabled)
+	if j.PausedAt != nil {
+		t.pair("paused", "It "+pausePeriod(j.PauseState))
+	}
 	t.pair("schedule", scheduleText(j.Schedule))
 	t.pair("misfire", j.Misfire)
 	t.pair("handler", j.Handler)
@@ -179,6 +186,7 @@ func jobTable(t *table, j domain.Job) {
 	}
 	t.pair("last fire", j.LastFireTime)
 	t.pair("next fire", j.NextFireTime)
+	healthPairs(t, j.Health)
 	t.pair("version", j.Version)
 	t.pair("updated", j.UpdatedAt)
 	t.pair("note", j.Note)

@@ -73,11 +73,16 @@ func pauseText(g domain.Group) string {
 	if g.PausedAt == nil {
 		return fmt.Sprintf("Group %s is not paused.", g.Name)
 	}
-	text := fmt.Sprintf("Group %s is paused from %s", g.Name, people(g.PausedAt.Time))
-	if g.PausedUntil != nil {
-		text += " to " + people(g.PausedUntil.Time)
+	return fmt.Sprintf("Group %s %s", g.Name, pausePeriod(g.PauseState))
+}
+
+// pausePeriod describes a pause, as the end of a sentence.
+func pausePeriod(p domain.PauseState) string {
+	text := "is paused from " + people(p.PausedAt.Time)
+	if p.PausedUntil != nil {
+		text += " to " + people(p.PausedUntil.Time)
 	}
-	return fmt.Sprintf("%s by %s: %s", text, g.PausedBy, g.PauseReason)
+	return fmt.Sprintf("%s by %s: %s", text, p.PausedBy, p.PauseReason)
 }
 
 type groupResumeCmd struct {
@@ -139,4 +144,43 @@ func (a *app) report(err error, format, name string) error {
 		fmt.Fprintf(a.stdout, format, printable(name))
 	}
 	return err
+}
+
+type jobPauseCmd struct {
+	Jobs   []string      `arg:"" name:"job" help:"Ids, or group/name."`
+	Reason string        `required:"" env:"BELFRY_REASON_TEXT" placeholder:"TEXT" help:"Reason of the pause, shown with the job."`
+	Until  string        `env:"BELFRY_UNTIL" placeholder:"INSTANT" help:"End of the pause, such as 2026-12-01T06:00:00Z; by default the pause lasts until belfry job resume."`
+	For    time.Duration `env:"BELFRY_FOR" placeholder:"DURATION" help:"Length of the pause, such as 2h, instead of --until."`
+}
+
+func (*jobPauseCmd) Help() string {
+	return "A paused job does not fire by its schedule. After the pause, its misfire policy applies to the missed fire times. " +
+		"Manual triggers, events, parents and retries still start runs. A job whose group is paused too fires again when both pauses are over.\n\nExamples:\n\n" +
+		"    belfry job pause default/report --reason \"new disks\" --for 2h\n    belfry job pause 7 8 --reason \"new disks\" --until 2026-12-01T06:00:00Z"
+}
+
+func (c *jobPauseCmd) Run(a *app, cl *client.Client) error {
+	until, err := end(c.Until, c.For)
+	if err != nil {
+		return err
+	}
+	return a.eachJob(cl, c.Jobs, func(j domain.Job) (string, error) {
+		_, err := cl.PauseJob(a.ctx, j.ID, c.Reason, until)
+		return "paused", err
+	})
+}
+
+type jobResumeCmd struct {
+	Jobs []string `arg:"" name:"job" help:"Ids, or group/name."`
+}
+
+func (*jobResumeCmd) Help() string {
+	return "The misfire policy of each job applies to the fire times missed during its pause. A pause of the group stays.\n\nExample:\n\n    belfry job resume default/report"
+}
+
+func (c *jobResumeCmd) Run(a *app, cl *client.Client) error {
+	return a.eachJob(cl, c.Jobs, func(j domain.Job) (string, error) {
+		_, err := cl.ResumeJob(a.ctx, j.ID)
+		return "resumed", err
+	})
 }

@@ -18,6 +18,7 @@ type runCmd struct {
 	Log   runLogCmd   `cmd:"" help:"Print a run's log."`
 	Kill  runKillCmd  `cmd:"" help:"Kill unfinished runs."`
 	Retry runRetryCmd `cmd:"" help:"Run a finished run again, as a new run."`
+	Bulk  runBulkCmd  `cmd:"" help:"Kill or retry many runs, with a count before and the progress."`
 }
 
 func runID(s string) (domain.RunID, error) {
@@ -36,6 +37,9 @@ type runListCmd struct {
 	Reason   string        `env:"BELFRY_REASON" placeholder:"REASON" help:"Only runs with this reason, such as lost or timeout."`
 	Instance string        `env:"BELFRY_RUN_INSTANCE" placeholder:"NAME" help:"Only runs on this instance."`
 	Since    time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of the last DURATION, such as 24h."`
+	Bulk     int64         `env:"BELFRY_BULK" placeholder:"ID" help:"Only the new runs of this bulk action."`
+	Q        string        `name:"q" short:"q" env:"BELFRY_RUN_QUERY" placeholder:"TEXT" help:"Only runs with this text in the message, the output or the param; case is ignored."`
+	Cursor   string        `env:"BELFRY_CURSOR" placeholder:"CURSOR" help:"With --q: continue the search that printed this cursor, with the same flags."`
 	Planned  *bool         `negatable:"" env:"BELFRY_PLANNED" help:"Also list runs that are planned but not yet due. The default with --state; --no-planned leaves them out there too."`
 	Shards   bool          `env:"BELFRY_SHARDS" help:"Print one line for each shard of a broadcast instead of one for all."`
 	Limit    int           `env:"BELFRY_LIMIT" default:"50" help:"Maximum number of runs to list."`
@@ -43,12 +47,14 @@ type runListCmd struct {
 
 func (*runListCmd) Help() string {
 	return "The list leaves out runs that are planned but not yet due, unless you give --planned or --state pending. All shards of a broadcast are one line.\n\n" +
-		"Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json"
+		"With --q, the command searches the texts of the runs from new to old, for at most ten seconds. It prints how far back it searched, and how to continue. " +
+		"Then -o json prints an object with items, next_cursor and searched_back_to, otherwise a list.\n\n" +
+		"Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json\n    belfry run list --q \"connection refused\" --since 24h"
 }
 
 func (c *runListCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	f := client.RunFilter{Group: c.Group, State: c.State, Cause: c.Cause, Reason: c.Reason, Instance: c.Instance,
-		Unplanned: c.State == ""}
+		Unplanned: c.State == "", BulkID: c.Bulk}
 	if c.Planned != nil {
 		f.Unplanned = !*c.Planned
 	}
@@ -63,23 +69,60 @@ func (c *runListCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 		from := domain.At(time.Now().Add(-c.Since))
 		f.From = &from
 	}
+	if c.Q != "" {
+		return c.search(a, parent.Output, cl, f)
+	}
+	if c.Cursor != "" {
+		return &usageError{"--cursor needs --q"}
+	}
 	runs, err := cl.Runs(a.ctx, f, c.Limit)
 	if err != nil {
 		return err
 	}
 	a.noteLimit(len(runs), c.Limit)
-	return a.print(parent.Output, runs, func(t *table) {
-		t.row("ID", "JOB", "CAUSE", "STATE", "REASON", "FIRE TIME", "STARTED", "DURATION", "ATTEMPT", "INSTANCE")
-		for _, line := range fold(runs) {
-			if !c.Shards {
-				line.row(t)
-				continue
-			}
-			for _, r := range line {
-				folded{r}.row(t)
-			}
+	return a.print(parent.Output, runs, func(t *table) { c.table(t, runs) })
+}
+
+// searchFor is how long run list searches before it prints what it has found.
+const searchFor = 10 * time.Second
+
+// search prints the runs that contain the text, and how to continue.
+func (c *runListCmd) search(a *app, form string, cl *client.Client, f client.RunFilter) error {
+	found := client.RunSearch{Items: []domain.Run{}, NextCursor: c.Cursor}
+	for begun := time.Now(); ; {
+		page, err := cl.SearchRuns(a.ctx, f, c.Q, found.NextCursor, c.Limit-len(found.Items))
+		if err != nil {
+			return err
 		}
-	})
+		found.Items = append(found.Items, page.Items...)
+		found.NextCursor, found.SearchedBackTo = page.NextCursor, page.SearchedBackTo
+		if found.NextCursor == "" || len(found.Items) >= c.Limit || time.Since(begun) > searchFor {
+			break
+		}
+	}
+	if err := a.print(form, found, func(t *table) { c.table(t, found.Items) }); err != nil {
+		return err
+	}
+	if found.SearchedBackTo != nil {
+		fmt.Fprintf(a.stderr, "Searched back to %s.\n", people(found.SearchedBackTo.Time))
+	}
+	if found.NextCursor != "" {
+		fmt.Fprintf(a.stderr, "There are older runs. To continue, repeat the command with --cursor %s\n", found.NextCursor)
+	}
+	return nil
+}
+
+func (c *runListCmd) table(t *table, runs []domain.Run) {
+	t.row("ID", "JOB", "CAUSE", "STATE", "REASON", "FIRE TIME", "STARTED", "DURATION", "ATTEMPT", "INSTANCE")
+	for _, line := range fold(runs) {
+		if !c.Shards {
+			line.row(t)
+			continue
+		}
+		for _, r := range line {
+			folded{r}.row(t)
+		}
+	}
 }
 
 type runGetCmd struct {
@@ -110,6 +153,9 @@ func runTable(t *table, r domain.Run) {
 	t.pair("reason", r.Reason)
 	t.pair("message", r.Message)
 	t.pair("waiting", r.Waiting.String())
+	if r.Waited != nil {
+		t.pair("waited", fmt.Sprintf("%s: %s", milliseconds(&r.Waited.DurationMS), r.Waited.Text))
+	}
 	if r.HeldBy != nil {
 		t.pair("held by", *r.HeldBy)
 	}
@@ -137,10 +183,19 @@ func runTable(t *table, r domain.Run) {
 	for _, at := range r.Attempts {
 		text := attemptText(at)
 		if at.Instance != "" {
-			text = "on " + at.Instance + ": " + text
+			text = "on " + executorText(at) + ": " + text
 		}
 		t.pair(fmt.Sprintf("attempt %d", at.Attempt), text)
 	}
+}
+
+// executorText names the executor of an attempt: its instance, version and host.
+func executorText(at domain.Attempt) string {
+	details := slices.DeleteFunc([]string{at.ExecutorVersion, at.Host}, func(s string) bool { return s == "" || s == at.Instance })
+	if len(details) == 0 {
+		return at.Instance
+	}
+	return fmt.Sprintf("%s (%s)", at.Instance, strings.Join(details, ", "))
 }
 
 // attemptText describes the outcome or the progress of an attempt.
@@ -239,7 +294,7 @@ type runKillCmd struct {
 }
 
 func (*runKillCmd) Help() string {
-	return "The command only requests the kill. The run ends as cancelled when its handler has returned or its process is gone. With flags instead of ids, it kills all matching unfinished runs.\n\n" +
+	return "The command only requests the kill. The run ends as cancelled when its handler has returned or its process is gone. With flags instead of ids, it kills all matching unfinished runs, without asking. The command run bulk kill asks, and continues on the server.\n\n" +
 		"Examples:\n\n    belfry run kill 019a9d2c-7b40-8000-8000-0123456789ab\n    belfry run kill --job default/report --state queued\n" +
 		"    belfry run kill --broadcast 019a9d2c-7b40-8000-8000-0123456789ab"
 }
@@ -249,11 +304,11 @@ func (c *runKillCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 		return err
 	}
 	if len(c.IDs) == 0 {
-		sum, err := a.bulk(cl, "kill", &c.runFilter)
+		sum, err := changeAll(a, cl, "kill", &c.runFilter)
 		if err != nil && sum.Matched == 0 {
 			return err
 		}
-		return errors.Join(a.printBulk(parent.Output, "kill requested", sum), err)
+		return errors.Join(printBulk(a, parent.Output, "kill requested", sum), err)
 	}
 	return a.each(c.IDs, func(ref string) error {
 		id, err := runID(ref)
@@ -291,7 +346,7 @@ func (c *runRetryCmd) check() error {
 }
 
 func (*runRetryCmd) Help() string {
-	return "The command prints the ids of the new runs. A retried shard runs again alone. With ids, --param changes the parameter, and --instance names the instance that must run the new runs. With flags instead of ids, it retries all matching failed runs, or those in the states of --state.\n\n" +
+	return "The command prints the ids of the new runs. A retried shard runs again alone. With ids, --param changes the parameter, and --instance names the instance that must run the new runs. With flags instead of ids, it retries all matching failed runs, or those in the states of --state, without asking. The command run bulk retry asks, and continues on the server.\n\n" +
 		"Examples:\n\n    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --wait\n" +
 		"    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --param 2026-03 --instance worker-2\n    belfry run retry --job default/report --reason lost --since 24h"
 }
@@ -301,14 +356,14 @@ func (c *runRetryCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 		return err
 	}
 	if len(c.IDs) == 0 {
-		sum, err := a.bulk(cl, "retry", &c.runFilter)
+		sum, err := changeAll(a, cl, "retry", &c.runFilter)
 		if err != nil && sum.Matched == 0 {
 			return err
 		}
 		if err == nil && (c.Wait || c.Follow) && len(sum.RunIDs) > 0 {
 			return a.await(cl, parent.Output, sum.RunIDs, c.waiting)
 		}
-		return errors.Join(a.printBulk(parent.Output, "run again", sum), err)
+		return errors.Join(printBulk(a, parent.Output, "run again", sum), err)
 	}
 	var made []domain.RunID
 	err := a.each(c.IDs, func(ref string) error {

@@ -37,11 +37,13 @@ type JobFilter struct {
 	Calendar string // the calendar of the schedule
 	Enabled  *bool
 	Child    domain.JobID // a child of the job
+	Health   string       // ok, failing or unknown
+	Sort     string       // the order: name, next_fire_time, last_failure, failing_since or p95_ms; by id otherwise
 }
 
 // Jobs lists up to most jobs.
 func (c *Client) Jobs(ctx context.Context, f JobFilter, most int) ([]domain.Job, error) {
-	q := values("group", f.Group, "q", f.Query, "tag", f.Tag, "kind", f.Kind, "calendar", f.Calendar)
+	q := values("group", f.Group, "q", f.Query, "tag", f.Tag, "kind", f.Kind, "calendar", f.Calendar, "health", f.Health, "sort", f.Sort)
 	if f.Enabled != nil {
 		q.Set("enabled", strconv.FormatBool(*f.Enabled))
 	}
@@ -164,12 +166,38 @@ type RunFilter struct {
 	Reason   string
 	Instance string
 	From, To *domain.Instant
+	// BulkID selects the new runs of a bulk action.
+	BulkID int64
 	// Unplanned leaves out runs that are planned and not yet due. It keeps runs that another run holds.
 	Unplanned bool
 }
 
 // Runs lists up to most runs, newest first.
 func (c *Client) Runs(ctx context.Context, f RunFilter, most int) ([]domain.Run, error) {
+	return list[domain.Run](ctx, c, "/runs", f.values(), most)
+}
+
+// RunSearch is a page of a search, newest run first. A page may be short or empty and still have a NextCursor.
+type RunSearch struct {
+	Items      []domain.Run `json:"items"`
+	NextCursor string       `json:"next_cursor"` // empty if the search has ended
+	// SearchedBackTo is the instant from which on all runs are searched. It is nil if there is no run.
+	SearchedBackTo *domain.Instant `json:"searched_back_to,omitempty"`
+}
+
+// SearchRuns returns up to most runs that contain a text, from a cursor on (empty: from the newest run).
+func (c *Client) SearchRuns(ctx context.Context, f RunFilter, text, cursor string, most int) (RunSearch, error) {
+	q := f.values()
+	q.Set("q", text)
+	q.Set("limit", strconv.Itoa(min(most, pageSize)))
+	if cursor != "" {
+		q.Set("cursor", cursor)
+	}
+	return answer[RunSearch](ctx, c, http.MethodGet, "/runs", q, nil)
+}
+
+// values are the parameters of the filter.
+func (f *RunFilter) values() url.Values {
 	q := values("group", f.Group, "state", f.State, "cause", f.Cause, "reason", f.Reason, "instance", f.Instance)
 	if f.JobID != 0 {
 		q.Set("job_id", strconv.FormatInt(int64(f.JobID), 10))
@@ -180,10 +208,13 @@ func (c *Client) Runs(ctx context.Context, f RunFilter, most int) ([]domain.Run,
 	if f.To != nil {
 		q.Set("to", f.To.String())
 	}
+	if f.BulkID != 0 {
+		q.Set("bulk_id", strconv.FormatInt(f.BulkID, 10))
+	}
 	if f.Unplanned {
 		q.Set("planned", "false")
 	}
-	return list[domain.Run](ctx, c, "/runs", q, most)
+	return q
 }
 
 // Run returns one run with its attempts.

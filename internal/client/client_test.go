@@ -57,8 +57,8 @@ func TestRequests(t *testing.T) {
 		call         func(context.Context, *Client) error
 	}{
 		{`POST /auth/login {"password":"p","username":"u"}`, `{"token":"t"}`, func(ctx context.Context, c *Client) error { _, err := c.Login(ctx, "u", "p"); return err }},
-		{`GET /jobs?calendar=h&child_id=4&enabled=true&group=g&kind=cron&limit=7&q=x&tag=t`, `{"items":[]}`, func(ctx context.Context, c *Client) error {
-			_, err := c.Jobs(ctx, JobFilter{"g", "x", "t", "cron", "h", &yes, 4}, 7)
+		{`GET /jobs?calendar=h&child_id=4&enabled=true&group=g&health=ok&kind=cron&limit=7&q=x&sort=name&tag=t`, `{"items":[]}`, func(ctx context.Context, c *Client) error {
+			_, err := c.Jobs(ctx, JobFilter{"g", "x", "t", "cron", "h", &yes, 4, "ok", "name"}, 7)
 			return err
 		}},
 		{`GET /jobs/7`, `{"id":7}`, func(ctx context.Context, c *Client) error { _, err := c.Job(ctx, 7); return err }},
@@ -73,6 +73,11 @@ func TestRequests(t *testing.T) {
 		{`DELETE /jobs/7`, ``, func(ctx context.Context, c *Client) error { return c.DeleteJob(ctx, 7) }},
 		{`POST /jobs/7/enable {}`, ``, func(ctx context.Context, c *Client) error { return c.SetJobEnabled(ctx, 7, true) }},
 		{`POST /jobs/7/disable {}`, ``, func(ctx context.Context, c *Client) error { return c.SetJobEnabled(ctx, 7, false) }},
+		{`POST /jobs/7/pause {"reason":"r","until":"2026-03-29T01:30:00.000Z"}`, `{"id":7}`, func(ctx context.Context, c *Client) error {
+			_, err := c.PauseJob(ctx, 7, "r", &at)
+			return err
+		}},
+		{`POST /jobs/7/resume {}`, `{"id":7}`, func(ctx context.Context, c *Client) error { _, err := c.ResumeJob(ctx, 7); return err }},
 		{`POST /jobs/7/trigger {}`, ids, func(ctx context.Context, c *Client) error { _, err := c.TriggerJob(ctx, 7, Trigger{}); return err }},
 		{`POST /jobs/7/trigger {"param":"p","instance":"i","fire_time":"2026-03-29T01:30:00.000Z"}`, ids, func(ctx context.Context, c *Client) error {
 			_, err := c.TriggerJob(ctx, 7, Trigger{&param, "i", &at})

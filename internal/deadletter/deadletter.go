@@ -129,6 +129,29 @@ func eventSubjectsOf(kind, group string) []string {
 	return []string{wire.DeadEventSubject(group)}
 }
 
+// CountDeadLetters counts the letters of all kinds.
+func (b *Box) CountDeadLetters(ctx context.Context) (out domain.DeadLetterCount, err error) {
+	for _, seq := range []uint64{0, wire.FirstDeadEvent} {
+		s, err := b.stream(ctx, seq)
+		if err != nil {
+			return out, err
+		}
+		call, cancel := context.WithTimeout(ctx, callMax)
+		info, err := s.Info(call)
+		cancel()
+		if err != nil {
+			return out, away(err)
+		}
+		state := info.State
+		out.Letters += state.Msgs
+		out.Newest += state.LastSeq
+		if state.Msgs > 0 && (out.Since.IsZero() || state.FirstTime.Before(out.Since)) {
+			out.Since = state.FirstTime.UTC()
+		}
+	}
+	return out, nil
+}
+
 // DeadLetter returns one letter.
 func (b *Box) DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
 	s, err := b.stream(ctx, seq)

@@ -1,5 +1,7 @@
 package domain
 
+import "time"
+
 // DeadLetter is a message that could not be processed, with the error.
 type DeadLetter struct {
 	Seq        uint64              `json:"seq"`
@@ -12,4 +14,11 @@ type DeadLetter struct {
 	Data       string              `json:"data"`                  // if it is text; empty in lists
 	DataBase64 []byte              `json:"data_base64,omitempty"` // the stored data if it is not text
 	Headers    map[string][]string `json:"headers,omitempty"`
+}
+
+// DeadLetterCount says how many dead letters there are.
+type DeadLetterCount struct {
+	Letters uint64
+	Since   time.Time // when the oldest one was stored
+	Newest  uint64    // grows with each new letter
 }

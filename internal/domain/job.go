@@ -45,13 +45,16 @@ type Job struct {
 	JobSpec
 	LastFireTime *Instant `json:"last_fire_time"`
 	NextFireTime *Instant `json:"next_fire_time"`
+	PauseState            // of the job itself, not of its group
 	CreatedAt    Instant  `json:"created_at"`
 	UpdatedAt    Instant  `json:"updated_at"`
 	Version      int      `json:"version"`
 	// Note is a sentence for the job's owner, such as that an enabled job has no next fire time.
 	Note string `json:"note,omitempty"`
-	// NotedPause is the pause that Note is about; nil if it is about something else.
-	NotedPause *Pause `json:"-"`
+	// Health says how the job fares. It is absent in answers to changes of a job.
+	Health *JobHealth `json:"health,omitempty"`
+	// NotedPauses are the pauses that Note is about; nil if it is about something else.
+	NotedPauses []Pause `json:"-"`
 }
 
 // Schedule says when a job fires. Kind determines which of its fields apply. Package schedule compiles it.

@@ -36,17 +36,19 @@ type Run struct {
 	// The route decision and its reason; nil before the run is routed.
 	Route *explain.Explanation `json:"route"`
 	// Why no executor has started it yet.
-	Waiting     *explain.Explanation `json:"waiting,omitempty"`
-	HeldBy      *RunID               `json:"held_by,omitempty"`
-	Shard       *Shard               `json:"shard"`
-	BroadcastID *RunID               `json:"broadcast_id"`
-	ParentRunID *RunID               `json:"parent_run_id"`
-	EventID     string               `json:"event_id"`
-	TraceID     string               `json:"trace_id" doc:"The W3C id of the run's trace, also if no process records it"`
-	TraceURL    string               `json:"trace_url,omitempty" doc:"The address of the trace, from the setting --trace-url; absent without it"`
-	KillAskedAt *Instant             `json:"kill_requested_at,omitempty"`
-	Note        string               `json:"note,omitempty"` // such as that a kill was requested and the handler still runs; see NoteIn
-	Attempts    []Attempt            `json:"attempts,omitempty"`
+	Waiting *explain.Explanation `json:"waiting,omitempty"`
+	// Why, and how long, the last attempt had waited when an instance took it; nil if it did not wait.
+	Waited      *Waited   `json:"waited,omitempty" doc:"Why, and how long, the run waited before its last attempt: for an instance, or held by its block policy. Absent if it did not wait."`
+	HeldBy      *RunID    `json:"held_by,omitempty"`
+	Shard       *Shard    `json:"shard"`
+	BroadcastID *RunID    `json:"broadcast_id"`
+	ParentRunID *RunID    `json:"parent_run_id"`
+	EventID     string    `json:"event_id"`
+	TraceID     string    `json:"trace_id" doc:"The W3C id of the run's trace, also if no process records it"`
+	TraceURL    string    `json:"trace_url,omitempty" doc:"The address of the trace, from the setting --trace-url; absent without it"`
+	KillAskedAt *Instant  `json:"kill_requested_at,omitempty"`
+	Note        string    `json:"note,omitempty"` // such as that a kill was requested and the handler still runs; see NoteIn
+	Attempts    []Attempt `json:"attempts,omitempty"`
 }
 
 // NoteIn returns the run's note in a language. It is empty unless a kill was requested and the handler still runs.
@@ -57,16 +59,25 @@ func (r *Run) NoteIn(language explain.Language) string {
 	return language.Format("kill requested, still running since %s", "已请求终止，自 %s 起仍在运行", r.StartedAt)
 }
 
+// Waited is the end of a wait.
+type Waited struct {
+	explain.Explanation
+	DurationMS int64 `json:"duration_ms" doc:"From the due instant, in milliseconds"`
+}
+
 // Attempt is one try of a run, counted from 1.
 type Attempt struct {
-	Attempt      int      `json:"attempt"`
-	Instance     string   `json:"instance"`
-	DispatchedAt *Instant `json:"dispatched_at"`
-	StartedAt    *Instant `json:"started_at"`
-	FinishedAt   *Instant `json:"finished_at"`
-	Outcome      string   `json:"outcome"` // succeeded, failed, cancelled; empty while it runs
-	Reason       Reason   `json:"reason"`
-	Message      string   `json:"message"`
+	Attempt  int    `json:"attempt"`
+	Instance string `json:"instance"`
+	// The version and the host of the executor's process, as it reported them. They are empty if it lived only for seconds.
+	ExecutorVersion string   `json:"executor_version,omitempty" doc:"The version of the executor, as its process reported it"`
+	Host            string   `json:"host,omitempty" doc:"The host of the executor, as its process reported it"`
+	DispatchedAt    *Instant `json:"dispatched_at"`
+	StartedAt       *Instant `json:"started_at"`
+	FinishedAt      *Instant `json:"finished_at"`
+	Outcome         string   `json:"outcome"` // succeeded, failed, cancelled; empty while it runs
+	Reason          Reason   `json:"reason"`
+	Message         string   `json:"message"`
 	// The parts of a message that the engine wrote.
 	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"The parts of the message, as in the schema Run"`
 	// LateOutcome is a result that arrived after the attempt had ended, for example after it was declared lost.
@@ -87,11 +98,7 @@ type Group struct {
 	UpdatedAt   Instant `json:"updated_at"`
 	Jobs        int     `json:"jobs"`
 	Instances   int     `json:"instances"`
-	// The current pause of the group: since when, until when (null: until a user resumes it), why, and by whom.
-	PausedAt    *Instant `json:"paused_at"`
-	PausedUntil *Instant `json:"paused_until"`
-	PauseReason string   `json:"pause_reason"`
-	PausedBy    string   `json:"paused_by"`
+	PauseState
 	// When the group's previous token ends; null if only one token is valid.
 	PreviousTokenUntil *Instant `json:"previous_token_until"`
 	// Limits are the group's limits, with the defaults of those that no administrator has set.

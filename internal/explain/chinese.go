@@ -22,7 +22,7 @@ func ChineseMissed(e *Explanation) string {
 		parts = append([]string{Disturbed(Chinese, "clock_step", a.duration("step_ms"), a.text("from"), a.text("to"))}, a.chinesePauses()...)
 	case PostgresAway:
 		parts = append([]string{Disturbed(Chinese, kindPostgresAway, 0, a.text("from"), a.text("to"))}, a.chinesePauses()...)
-	case GroupPaused:
+	case GroupPaused, JobPaused:
 		parts = a.chinesePauses()
 	case Restored:
 		return Disturbed(Chinese, kindRestored, 0, a.text("from"), a.text("to")) + "；它们可能已经执行过，不再补跑"
@@ -37,10 +37,13 @@ func ChineseMissed(e *Explanation) string {
 func (a Args) chinesePauses() []string {
 	var out []string
 	for _, p := range a.list("pauses") {
-		group, from, to, by := p.text("group"), p.text("from"), p.text("to"), p.text("by")
-		s := fmt.Sprintf("执行器组 %s 由 %s 暂停，时间为 %s 至 %s", group, by, from, to)
+		what, from, to, by := "执行器组 "+p.text("group")+" ", p.text("from"), p.text("to"), p.text("by")
+		if p.flag("job") {
+			what = "任务"
+		}
+		s := fmt.Sprintf("%s由 %s 暂停，时间为 %s 至 %s", what, by, from, to)
 		if to == "" {
-			s = fmt.Sprintf("执行器组 %s 由 %s 暂停，自 %s 起", group, by, from)
+			s = fmt.Sprintf("%s由 %s 暂停，自 %s 起", what, by, from)
 		}
 		if reason := p.text("reason"); reason != "" {
 			s += "（" + reason + "）"

@@ -59,7 +59,8 @@ const (
 // Why fire times were missed.
 const (
 	NoScheduler  Code = "no_scheduler"  // no scheduler served them in time
-	GroupPaused  Code = "group_paused"  // they were due in a pause of the group
+	GroupPaused  Code = "group_paused"  // they were due in a pause of the group; the job may have been paused too
+	JobPaused    Code = "job_paused"    // they were due in a pause of the job itself
 	Unexplained  Code = "unexplained"   // the fire check found neither a run nor an entry
 	ClockStepped Code = "clock_stepped" // the database's clock stepped over them
 	PostgresAway Code = "postgres_away" // the scheduler could not reach Postgres
@@ -100,7 +101,7 @@ func Codes() []Code {
 		InstanceRefused, InstanceOffersNothing,
 		AskedByName, OnlyInstance, LeastLoaded, First, Last, RoundRobin, Random, ConsistentHash, LeastFrequentlyUsed, LeastRecentlyUsed,
 		NotUsedYet, Failover, Busyover, BroadcastShard, NotExpanded,
-		NoScheduler, GroupPaused, Unexplained, ClockStepped, PostgresAway, Restored,
+		NoScheduler, GroupPaused, JobPaused, Unexplained, ClockStepped, PostgresAway, Restored,
 		EarlierUnfinished, TooManyHeld, CoveredBy, KilledBy, JobDeleted, NeverStarted, NotTaken, ScriptNotTaken, ShardInstanceGone,
 		OfferTooLarge, InstanceDied, StartBarred, AttemptUnknown, ResultLost, OutputLost, NoReport, ResultRefused,
 		Text,

@@ -117,7 +117,7 @@ func mark(p explain.Param, text string, number int64) (any, []string) {
 	case explain.String:
 		return text, []string{text}
 	case explain.Flag:
-		return true, nil
+		return p.Name != "job", nil // a pause of the job does not show the group
 	case explain.Lists:
 	}
 	var item []any
@@ -200,6 +200,7 @@ func TestChineseMissed(t *testing.T) {
 		{explain.Of(explain.PostgresAway, explain.OutcomeFireOnce, 0, "12:00:00", "12:01:00"), "从 12:00:00 到 12:01:00 无法连接数据库；按 fire_once 策略补跑最近一次"},
 		{explain.Of(explain.Restored, "12:00:00", "12:01:00"), "数据库已恢复到 12:00:00 的状态，不知道从那时到 12:01:00 执行过什么；它们可能已经执行过，不再补跑"},
 		{explain.Of(explain.GroupPaused, explain.OutcomeFireAll, 100, pause), "执行器组 web 由 ann 暂停，自 2026-01-01T00:00:00.000Z 起（磁盘）；按 fire_all 策略补跑最近 100 次"},
+		{explain.Of(explain.JobPaused, explain.OutcomeSkip, 0, explain.List{{"", "2026-01-01", "2026-01-02", "ann", "", true, true}}), "任务由 ann 暂停，时间为 2026-01-01 至 2026-01-02；策略为 skip，不补跑"},
 		{explain.Of(explain.Unexplained, 3), "原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 3 有效"},
 	} {
 		if got := explain.ChineseMissed(tt.note.Explanation()); got != tt.want {

@@ -266,7 +266,7 @@ func (e *Explanation) String() string {
 	return e.Text
 }
 
-// TellsPause reports whether a reason of missed fire times names a pause of the group.
+// TellsPause reports whether a reason of missed fire times names a pause of the job or its group.
 func (e *Explanation) TellsPause() bool {
 	return e != nil && len(e.Args.list("pauses")) > 0
 }

@@ -93,7 +93,7 @@ func list(name string, fields ...Param) Param {
 var (
 	slots  = list("slots", text("instance"), num("taken"), num("capacity")) // of some instances; more counts the others
 	passed = list("passed", text("instance"), flag("answered"), num("runs"))
-	pauses = list("pauses", text("group"), text("from"), text("to"), text("by"), text("reason"), flag("over"))
+	pauses = list("pauses", text("group"), text("from"), text("to"), text("by"), text("reason"), flag("over"), flag("job")) // job: of the job itself
 	more   = num("more")
 	full   = num("full")     // instances that had no free slot
 	others = text("avoided") // the instance that had the run before and was left out
@@ -188,6 +188,9 @@ var table = map[Code]entry{
 		return a.missedBy(because)
 	}},
 	GroupPaused: {[]Param{text("misfire"), num("latest"), pauses}, func(a Args) string {
+		return strings.Join(a.pauses(), "; ") + a.outcome()
+	}},
+	JobPaused: {[]Param{text("misfire"), num("latest"), pauses}, func(a Args) string {
 		return strings.Join(a.pauses(), "; ") + a.outcome()
 	}},
 	Unexplained: {[]Param{num("version")}, func(a Args) string {
@@ -329,17 +332,20 @@ func (a Args) andMore(parts []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// pauses describes pauses of the group. The words are those of domain.Pause.Describe.
+// pauses describes pauses of the group and the job. The words are those of domain.Pause.Describe.
 func (a Args) pauses() []string {
 	var out []string
 	for _, p := range a.list("pauses") {
-		group, from, to := p.text("group"), p.text("from"), p.text("to")
-		s := fmt.Sprintf("group %s was paused from %s to %s", group, from, to)
+		what, from, to := "group "+p.text("group"), p.text("from"), p.text("to")
+		if p.flag("job") {
+			what = "the job"
+		}
+		s := fmt.Sprintf("%s was paused from %s to %s", what, from, to)
 		switch {
 		case to == "":
-			s = fmt.Sprintf("group %s has been paused since %s", group, from)
+			s = fmt.Sprintf("%s has been paused since %s", what, from)
 		case !p.flag("over"):
-			s = fmt.Sprintf("group %s is paused from %s to %s", group, from, to)
+			s = fmt.Sprintf("%s is paused from %s to %s", what, from, to)
 		}
 		s += " by " + p.text("by")
 		if reason := p.text("reason"); reason != "" {

@@ -27,7 +27,10 @@ func checkChinese(t *testing.T, text string) {
 
 // Each fate has a Chinese text without English words.
 func TestFindingsInChinese(t *testing.T) {
-	pauses := []domain.Pause{{Group: "g", From: noon, To: at.Add(time.Second), Reason: "disks", By: "ann"}}
+	pauses := []domain.Pause{
+		{Group: "g", From: noon, To: at.Add(time.Second), Reason: "disks", By: "ann"},
+		{JobID: jobID, From: noon, To: at.Add(time.Second), Reason: "disks", By: "ann"},
+	}
 	gap := []Gap{{From: noon, To: noon.Add(time.Minute)}}
 	ledger := []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Why: explain.Of(explain.NoScheduler,
 		explain.OutcomeFireAll, int64(100), int64(5000), int64(61500), nil).Explanation()}}}

@@ -2,6 +2,7 @@ package firecheck
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -53,10 +54,10 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 	case fire.Due.After(f.Now):
 		return Finding{Fate: FateNotDue, Text: f.text("it is due at %s", "应触发时刻为 %s，尚未到", f.say(fire.Due))}
 	case !next.IsZero() && !next.After(fire.Time):
-		if p := f.heldUp(fire); p != nil {
+		if in := f.heldUp(fire); in != nil {
 			return Finding{
-				Fate: FatePaused, Cause: p.From.String(),
-				Text: f.text("%s; after the pause, the misfire policy %s decides about it", "%s；暂停结束后由错过策略 %s 处理", f.pause(p), v.Misfire),
+				Fate: FatePaused, Cause: in[0].From.String(),
+				Text: f.text("%s; after the pause, the misfire policy %s decides about it", "%s；暂停结束后由错过策略 %s 处理", f.pauses(in), v.Misfire),
 			}
 		}
 		if gap, away := f.away(f.Now); away {
@@ -78,14 +79,15 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 		"它既没有运行，也没有错过记录，而当时任务的版本 %d 有效且已启用", v.Number)}
 }
 
-// heldUp returns the pause that keeps planning from deciding a fire time: the pause in which it is due or, if it was missed
-// before that, the current pause.
-func (f *Facts) heldUp(fire *Fire) *domain.Pause {
-	if p := f.paused(fire); p != nil {
-		return p
+// heldUp returns the pauses that keep planning from deciding a fire time: those in which it is due, and the current ones.
+func (f *Facts) heldUp(fire *Fire) []*domain.Pause {
+	in := f.paused(fire)
+	for _, p := range f.paused(&Fire{Due: f.Now, Version: fire.Version}) {
+		if !slices.Contains(in, p) {
+			in = append(in, p)
+		}
 	}
-	now := Fire{Due: f.Now, Version: fire.Version}
-	return f.paused(&now)
+	return in
 }
 
 // entry returns the ledger entry that covers a fire time.
@@ -103,8 +105,8 @@ func (f *Facts) missed(fire *Fire, m *Missed) Finding {
 		return Finding{Fate: FateUncertain, Cause: string(domain.Restored), Text: m.Why.In(f.Language)}
 	}
 	text := f.text("it is in the missed ledger: %s", "它已记入错过台账：%s", m.Why.In(f.Language))
-	if p := f.paused(fire); p != nil && !m.Why.TellsPause() {
-		text += f.text("; ", "；") + f.pause(p)
+	if in := f.paused(fire); in != nil && !m.Why.TellsPause() {
+		text += f.text("; ", "；") + f.pauses(in)
 	}
 	if gap, away := f.away(fire.Due); away && !tellsFault(m.Why, gap.Fault) {
 		text += f.text("; ", "；") + f.sayAway(gap)
@@ -231,7 +233,7 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	held, waited, slow := r.DueAt.Sub(fire.Due), r.DispatchedAt.Sub(r.DueAt), r.StartedAt.Sub(r.DispatchedAt)
 	switch {
 	case r.Cause == domain.CauseMisfire && f.paused(fire) != nil:
-		out.Cause, why = "paused", f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.pause(f.paused(fire)))
+		out.Cause, why = "paused", f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.pauses(f.paused(fire)))
 	case r.Cause == domain.CauseMisfire && away:
 		out.Cause, why = gap.cause("misfire"), f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.sayAway(gap))
 	case r.Cause == domain.CauseMisfire:

@@ -159,6 +159,19 @@ func TestExplainWithoutRuns(t *testing.T) {
 		{"another group is paused", Owned, func(f *Facts) {
 			f.Job.NextFire, f.Paused = at, []domain.Pause{{Group: "other", From: noon, By: "ann"}}
 		}, FateUndecided, ""},
+		{"the job is paused", Owned, func(f *Facts) {
+			f.Job.NextFire, f.Paused = at.Add(-time.Minute), []domain.Pause{{JobID: jobID, From: noon, Reason: "new disks", By: "ann"}}
+		}, FatePaused, "the job has been paused since 2026-03-28 12:00:00Z by ann (new disks); after the pause, the misfire policy skip decides"},
+		{"the job and its group are paused", Owned, func(f *Facts) {
+			f.Job.NextFire, f.Paused = at, []domain.Pause{{Group: "g", From: noon, By: "ann"}, {JobID: jobID, From: noon, By: "bob"}}
+		}, FatePaused, "group g has been paused since 2026-03-28 12:00:00Z by ann; the job has been paused since 2026-03-28 12:00:00Z by bob; after"},
+		{"its group was paused, and now the job is", Owned, func(f *Facts) {
+			f.Job.NextFire = at
+			f.Paused = []domain.Pause{{Group: "g", From: noon, To: at.Add(time.Second), By: "ann"}, {JobID: jobID, From: at.Add(time.Second), By: "bob"}}
+		}, FatePaused, "by ann; the job has been paused since 2026-03-28 12:00:11Z by bob; after"},
+		{"another job is paused", Owned, func(f *Facts) {
+			f.Job.NextFire, f.Paused = at, []domain.Pause{{JobID: jobID + 1, Group: "", From: noon, By: "ann"}}
+		}, FateUndecided, ""},
 		{"the group was paused, and the ledger does not say so", Owned, func(f *Facts) {
 			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: explain.Sentence("late")}}}
 			f.Paused = []domain.Pause{{Group: "g", From: noon, To: at.Add(time.Second), By: "ann"}}

@@ -279,7 +279,7 @@ type Facts struct {
 	Away  []Gap
 	// Disturbed contains the disturbances since the first fire time.
 	Disturbed []domain.Disturbance
-	// Paused contains the pauses of the job's groups that overlap the fire times.
+	// Paused contains the pauses of the job and of its groups that overlap the fire times. Those of other jobs and groups are ignored.
 	Paused []domain.Pause
 	Kept   func(day time.Time) bool // whether the history of a UTC day still exists
 	Now    time.Time
@@ -346,15 +346,15 @@ func appendGap(gaps []Gap, g Gap, disturbed []domain.Disturbance) []Gap {
 	return append(gaps, g)
 }
 
-// paused returns the pause in which a fire time is due.
-func (f *Facts) paused(fire *Fire) *domain.Pause {
+// paused returns the pauses of a job and of its group in which a fire time is due.
+func (f *Facts) paused(fire *Fire) (in []*domain.Pause) {
 	group := f.Job.Versions[fire.Version].Group
 	for i := range f.Paused {
-		if p := &f.Paused[i]; p.Group == group && p.Covers(fire.Due) {
-			return p
+		if p := &f.Paused[i]; p.Of(f.Job.ID, group) && p.Covers(fire.Due) {
+			in = append(in, p)
 		}
 	}
-	return nil
+	return in
 }
 
 // away returns the gap in which t lies.

@@ -24,7 +24,7 @@ const (
 	FateNotDue        Fate = "not_due"        // its due instant is in the future
 	FateUndecided     Fate = "undecided"      // planning has not decided it yet
 	FateSchedulerAway Fate = "scheduler_away" // planning has not decided it because no scheduler is running
-	FatePaused        Fate = "paused"         // its group is paused; the misfire policy decides after the pause
+	FatePaused        Fate = "paused"         // the job or its group is paused; the misfire policy decides after the pause
 	FateRetention     Fate = "retention"      // the runs of its day are no longer kept
 	FateUnexplained   Fate = "unexplained"    // it has neither a run nor a reason: a bug or manual SQL
 )

@@ -2,6 +2,7 @@ package firecheck
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -29,7 +30,13 @@ func (f *Facts) text(english, chinese string, args ...any) string {
 	return f.Language.Format(english, chinese, args...)
 }
 
-func (f *Facts) pause(p *domain.Pause) string { return p.DescribeIn(f.Language, f.Now, f.say) }
+func (f *Facts) pauses(in []*domain.Pause) string {
+	parts := make([]string, len(in))
+	for i, p := range in {
+		parts[i] = p.DescribeIn(f.Language, f.Now, f.say)
+	}
+	return strings.Join(parts, f.text("; ", "；"))
+}
 
 func (f *Facts) state(s domain.State) string { return f.Language.Text(string(s), chineseStates[s]) }
 

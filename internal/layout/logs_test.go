@@ -17,7 +17,7 @@ import (
 var logKeys = strings.Fields(`
 	job_id job run_id attempt attempts instance group version err
 	action after actor alert_id bulk_id bytes channel commit count dir account events expires_at file first kind key lag last level line major max_bytes method mode n object
-	outcome panic path pids reason results role runs script server sha256 signal stack step subject text took trace_id url within
+	outcome panic path pids reason remote results role runs script server sha256 signal stack step subject text took trace_id url within
 `)
 
 // A logCall is a call that writes a log record, outside tests.

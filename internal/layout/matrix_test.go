@@ -48,17 +48,23 @@ var matrix = []entry{
 
 	// Postgres. The stores below internal/store do not import it.
 	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations", "internal/trace"}},
-	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/...", "internal/trace"}},
+	// The roll-up writes the health of jobs, and lists read it.
+	{pkg: "internal/store/jobhealth", ours: []string{"internal/domain"}, others: standardOnly},
+	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/jobhealth", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/...", "internal/trace"}},
 	{pkg: "internal/store/bearer", others: standardOnly},
 	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/...", "internal/store/bearer"}},
 	{pkg: "internal/store/group/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/bearer", "internal/store/group/..."}},
 	{pkg: "internal/store/auditlog/...", ours: []string{"internal/store/pgerr", "internal/store/auditlog/..."}},
 	{pkg: "internal/store/idempotency/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/idempotency/..."}},
-	{pkg: "internal/store/runstats/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/runstats/..."}},
+	{pkg: "internal/store/runstats/...", ours: []string{"internal/domain", "internal/store/jobhealth", "internal/store/pgerr", "internal/store/runstats/..."}},
 	{pkg: "internal/store/event/...", ours: []string{"internal/domain", "internal/engine", "internal/event", "internal/event/match", "internal/store/pgerr", "internal/store/event/..."}},
-	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/explain", "internal/store/alerts/...", "internal/store/logchunk", "internal/store/pgerr", "internal/trace"}},
+	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/explain", "internal/store/alerts/...", "internal/store/logchunk", "internal/store/pgerr", "internal/store/seal", "internal/trace"}},
+	// Secrets of alert channels and of executors of XXL-JOB are encrypted in the same way.
+	{pkg: "internal/store/seal", ours: []string{"internal/domain"}, others: standardOnly},
+	{pkg: "internal/store/gateway/...", ours: []string{"internal/domain", "internal/store/gateway/...", "internal/store/pgerr", "internal/store/seal"}},
 	// A bulk action reads its runs as lists do, and has the rights of its creator.
 	{pkg: "internal/store/bulk/...", ours: []string{"internal/domain", "internal/engine", "internal/store/account", "internal/store/bulk/...", "internal/store/pgerr", "internal/store/view"}},
+	{pkg: "internal/store/attention/...", ours: []string{"internal/domain", "internal/explain", "internal/store/attention/...", "internal/store/pgerr"}},
 	{pkg: "internal/store/retention", ours: []string{"internal/domain", "internal/engine", "internal/store/pgerr"}},
 	{pkg: "internal/store/logchunk", ours: []string{"internal/domain", "internal/engine"}},
 	{pkg: "internal/store/pgerr", ours: []string{"internal/domain"}},
@@ -96,6 +102,7 @@ var matrix = []entry{
 	{pkg: "console/api/stream", ours: []string{"console/api/problem", "console/api/rest", "console/auth", "internal/store/account"}},
 	// One package per resource. Resources import the core, and each other only if an entry allows it.
 	{pkg: "console/api/alerts", ours: resourceOf("console/api/visible", "internal/alert", "internal/store/alerts")},
+	{pkg: "console/api/attention", ours: resourceOf("internal/explain", "internal/store/attention")},
 	// A bulk retry uses the rule of a single retry.
 	{pkg: "console/api/bulk", ours: resourceOf("console/api/runs", "console/api/visible", "internal/store/bulk", "internal/store/view")},
 	{pkg: "console/api/calendars", ours: resourceOf()},
@@ -148,7 +155,17 @@ var matrix = []entry{
 	// The import from XXL-JOB. Package source reads its database, quartz and importer are pure.
 	{pkg: "internal/xxl/source", others: []string{"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5"}},
 	{pkg: "internal/xxl/quartz", others: standardOnly},
+	// The protocol of XXL-JOB's executors.
+	{pkg: "internal/xxl/protocol", others: standardOnly},
 	{pkg: "internal/xxl/importer", ours: []string{"internal/domain", "internal/schedule", "internal/xxl/quartz", "internal/xxl/source"}, others: standardOnly},
+
+	// The gateway to XXL-JOB's executors. It uses the types of its store, because no other role has addresses and sends, and the
+	// dispatcher's pure package divide.
+	{pkg: "internal/gateway/reach", others: standardOnly},
+	{pkg: "internal/gateway/directory", ours: []string{"internal/domain", "internal/gateway/reach", "internal/store/gateway"}, others: standardOnly},
+	{pkg: "internal/gateway/spool", ours: []string{"internal/store/gateway"}, others: standardOnly},
+	{pkg: "internal/gateway/ends", ours: []string{"dispatcher/divide", "internal/domain", "internal/gateway/spool", "internal/store/gateway"}, others: standardOnly},
+	{pkg: "internal/gateway/inbound", ours: []string{"internal/domain", "internal/store/gateway", "internal/xxl/protocol"}, others: standardOnly},
 
 	// The benchmark runs the engine as separate processes. Of the engine's code, it imports the SDK and the migrations.
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},

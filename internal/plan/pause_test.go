@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func paused(from, to time.Duration) domain.Pause {
@@ -54,7 +55,7 @@ func TestPauseHoldsUp(t *testing.T) {
 			}
 			now := noon.Add(c.now)
 			d := Decide(j, now, set)
-			if len(d.Runs) != c.runs || d.Missed != nil || !d.Parked || !d.NextFire.Equal(noon.Add(c.next)) || !d.NextDue.Equal(noon.Add(c.look)) {
+			if len(d.Runs) != c.runs || d.Missed != nil || d.ParkedBy == nil || !d.NextFire.Equal(noon.Add(c.next)) || !d.NextDue.Equal(noon.Add(c.look)) {
 				t.Errorf("%d runs, missed %+v, next %s, planned again at %s", len(d.Runs), d.Missed, d.NextFire, d.NextDue)
 			}
 			if len(d.Drop) != len(j.Stranded) || len(d.Revive) > 0 || !d.DecidedThrough.Before(d.NextFire) {
@@ -89,7 +90,7 @@ func TestPauseIsOver(t *testing.T) {
 				t.Errorf("%s: %s", m, d.Missed.Why.Text)
 			}
 		}
-		if misfires != want.misfires || missed != want.missed || d.Parked {
+		if misfires != want.misfires || missed != want.missed || d.ParkedBy != nil {
 			t.Errorf("%s: %d misfires and %d dropped, want %+v", m, misfires, missed, want)
 		}
 	}
@@ -112,7 +113,7 @@ func TestPauseAndTheEndOfAVersion(t *testing.T) {
 func TestPauseOfAChain(t *testing.T) {
 	j := Job{ID: 7, NextFire: noon, Paused: []domain.Pause{paused(-time.Minute, time.Minute)},
 		Schedule: compile(t, domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(30 * time.Second)})}
-	if d := Decide(j, noon, DefaultSettings()); !d.Parked || !d.NextFire.Equal(noon) {
+	if d := Decide(j, noon, DefaultSettings()); d.ParkedBy == nil || !d.NextFire.Equal(noon) {
 		t.Fatalf("in the pause: %+v", d)
 	}
 	now := noon.Add(time.Minute)
@@ -170,4 +171,42 @@ func TestPausesLoseNothing(t *testing.T) {
 			t.Fatalf("%d runs and %d dropped of %d fire times", len(fate), dropped, expected)
 		}
 	})
+}
+
+// Of two pauses, the one that lasts holds the job up, and the ledger names both. The code is that of the pause in which the first fire
+// time was due, the group's if it was due in both.
+func TestPausesOfJobAndGroup(t *testing.T) {
+	own := func(from, to time.Duration) domain.Pause {
+		p := paused(from, to)
+		p.Group, p.JobID, p.By = "", 7, "bob"
+		return p
+	}
+	for name, c := range map[string]struct {
+		group, job domain.Pause
+		parked     domain.JobID
+		code       explain.Code
+	}{
+		"the group's lasts":     {paused(time.Second, 0), own(-time.Minute, 2*time.Second), 0, explain.JobPaused},
+		"the job's lasts":       {paused(-time.Minute, 2*time.Second), own(time.Second, 0), 7, explain.GroupPaused},
+		"the job's, throughout": {paused(-time.Minute, 2*time.Second), own(-time.Minute, 0), 7, explain.GroupPaused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := noon.Add(4500 * time.Millisecond)
+			j := everySecondOf(t, domain.MisfireSkip, c.group, c.job)
+			d := Decide(j, now, DefaultSettings())
+			if d.ParkedBy == nil || d.ParkedBy.JobID != c.parked || !d.NextFire.Equal(noon) || len(d.Runs) > 0 || d.Missed != nil {
+				t.Fatalf("while one lasts: %+v", d)
+			}
+			for i := range j.Paused {
+				if j.Paused[i].To.IsZero() {
+					j.Paused[i].To = now
+				}
+			}
+			d = Decide(j, now, DefaultSettings())
+			if d.ParkedBy != nil || d.Missed == nil || d.Missed.Count != 5 || d.Missed.Why.Code != c.code ||
+				!strings.Contains(d.Missed.Why.Text, "group g was paused from ") || !strings.Contains(d.Missed.Why.Text, "; the job was paused from ") {
+				t.Errorf("after both: %+v", d.Missed)
+			}
+		})
+	}
 }

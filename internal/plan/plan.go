@@ -62,7 +62,7 @@ type Job struct {
 	// Stranded are planned runs that no Fire has admitted although they are past due by more than the tolerance,
 	// because their scheduler died. They are in order of fire time and all before NextFire.
 	Stranded []Stranded
-	// Paused are the pauses of the job's group that are not over, or that ended after NextFire.
+	// Paused are the pauses of the job and of its group that are not over, or that ended after NextFire.
 	Paused []domain.Pause
 	// Disturbed are the disturbances that may be why fire times were missed. They only change the recorded reason.
 	Disturbed []domain.Disturbance
@@ -86,7 +86,7 @@ type Decision struct {
 	NextFire       time.Time      // the first undecided fire time; zero if there is none
 	NextDue        time.Time      // its due instant
 	DecidedThrough time.Time      // zero if no fire time was ever decided
-	Parked         bool           // a pause holds NextFire up; NextDue is when to plan again
+	ParkedBy       *domain.Pause  // the pause that holds NextFire up, if any; NextDue is when to plan again
 }
 
 // Run is a run to insert.
@@ -127,8 +127,8 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 		}
 		late := due.Before(now.Add(-set.Tolerance))
 		pause := domain.PauseAt(j.Paused, due)
-		if until := j.heldUp(pause, late, due, now); !until.IsZero() {
-			d.park(j, fire, until, set)
+		if by := j.heldUp(pause, late, due, now); by != nil {
+			d.park(j, fire, by, now, set)
 			break
 		}
 		if late || pause != nil {
@@ -160,7 +160,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	}
 	//sim:seam missed-recorded
 	d.judge(j, missed, now, set)
-	if d.Parked {
+	if d.ParkedBy != nil {
 		return d
 	}
 	d.NextFire = fire
@@ -174,32 +174,37 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	return d
 }
 
-// lookAgain is the time after which a job is planned again if its group's pause has no end yet. The end of the pause
+// lookAgain is the time after which a job is planned again if its pause has no end yet. The end of the pause
 // makes the job due for planning, so this interval only matters if that update is lost.
 const lookAgain = 24 * time.Hour
 
-// heldUp returns the instant until which a pause delays a fire time, or zero. While the group is paused, fire times due in the
+// heldUp returns the pause that delays a fire time, or nil. While the job or its group is paused, fire times due in the
 // pause and fire times missed before it stay undecided, so that the misfire policy decides about all of them together.
-func (j *Job) heldUp(pause *domain.Pause, late bool, due, now time.Time) time.Time {
+func (j *Job) heldUp(pause *domain.Pause, late bool, due, now time.Time) *domain.Pause {
 	if pause == nil || pause.Over(now) {
 		if pause == nil && !late {
-			return time.Time{}
+			return nil
 		}
 		pause = domain.PauseAt(j.Paused, now)
 	}
-	switch {
-	case pause == nil || j.Closing && !due.After(now):
-		return time.Time{}
-	case pause.To.IsZero():
-		return now.Add(lookAgain)
+	if j.Closing && !due.After(now) {
+		return nil
 	}
-	return pause.To
+	return pause
 }
 
-// park leaves the fire times from fire on undecided until a pause is over. NextDue adds the horizon, because the
-// pre-read looks that far ahead.
-func (d *Decision) park(j Job, fire, until time.Time, set Settings) {
-	d.Parked, d.NextFire, d.NextDue = true, fire, until.Add(set.Horizon)
+// LookAt returns the NextDue of a job that a pause keeps from being planned. It is the end of the pause or, if the end is not known,
+// a day from now. It adds the horizon, because the pre-read looks that far ahead.
+func (set Settings) LookAt(p *domain.Pause, now time.Time) time.Time {
+	if p.To.IsZero() {
+		return now.Add(lookAgain + set.Horizon)
+	}
+	return p.To.Add(set.Horizon)
+}
+
+// park leaves the fire times from fire on undecided until a pause is over.
+func (d *Decision) park(j Job, fire time.Time, by *domain.Pause, now time.Time, set Settings) {
+	d.ParkedBy, d.NextFire, d.NextDue = by, fire, set.LookAt(by, now)
 	if due := j.Schedule.Due(j.ID, fire); due.After(d.NextDue) {
 		d.NextDue = due
 	}
@@ -218,7 +223,7 @@ func (d *Decision) parkStranded(j Job, now time.Time, set Settings) bool {
 	}
 	first := j.Stranded[0].FireTime
 	d.DecidedThrough = first.Add(-time.Millisecond)
-	d.park(j, first, j.heldUp(nil, true, now, now), set)
+	d.park(j, first, pause, now, set)
 	return true
 }
 
@@ -308,9 +313,9 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Settings) explain.Note {
 	began, ended := j.pauseOf(first), j.pauseOf(last)
 	pauses := explain.List{}
-	for i, p := range []*domain.Pause{began, ended} {
-		if p != nil && (i == 0 || p != began) {
-			pauses = append(pauses, []any{p.Group, domain.At(p.From).String(), instantOrNone(p.To), p.By, p.Reason, p.Over(now)})
+	for i := range j.Paused {
+		if p := &j.Paused[i]; p.Covers(j.Schedule.Due(j.ID, first)) || p.Covers(j.Schedule.Due(j.ID, last)) {
+			pauses = append(pauses, []any{p.Group, domain.At(p.From).String(), instantOrNone(p.To), p.By, p.Reason, p.Over(now), p.JobID != 0})
 		}
 	}
 	outcome, latest := explain.OutcomeSkip, 0
@@ -324,7 +329,10 @@ func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Setting
 			outcome = explain.OutcomeChanged
 		}
 	}
-	if began != nil {
+	switch {
+	case began != nil && began.JobID != 0:
+		return explain.Of(explain.JobPaused, outcome, latest, pauses)
+	case began != nil:
 		return explain.Of(explain.GroupPaused, outcome, latest, pauses)
 	}
 	late := now.Sub(first).Truncate(time.Second)

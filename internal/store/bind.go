@@ -89,15 +89,18 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 			}
 		}
 		to := choose(single)
-		if bound, err = s.bindWaiting(ctx, tx, q, single, to, &others); err != nil || key.Apart == 0 {
+		if bound, err = s.bindWaiting(ctx, tx, q, single, to, &others); err != nil {
 			return err
 		}
-		return updateWhy(ctx, q, single, to)
+		if key.Apart == 0 { // the others show the reason of the first one
+			single = single[:min(1, len(single))]
+		}
+		return updateWhy(ctx, q, single, to[:len(single)])
 	})
 	return bound, others, err
 }
 
-// updateWhy updates the reasons of waiting runs whose instances were asked, because the answers change from time to time.
+// updateWhy updates the reasons of runs that still wait, because they change from time to time.
 func updateWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []engine.Binding) error {
 	var p sqlcgen.SayWhyParams
 	for i, b := range to {

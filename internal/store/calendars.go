@@ -259,7 +259,7 @@ func (s *Store) changeDays(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, i
 			continue // written by a server of an older release, which does not know calendars
 		}
 		l := &lockedEdit{job: job, now: now, due: sqlcgen.LockJobRow{
-			JobID: r.ID, Version: r.Version, NextFireTime: r.NextFireTime, NextDueAt: r.NextDueAt, DecidedThrough: r.DecidedThrough, Parked: r.Parked, Now: now,
+			JobID: r.ID, Version: r.Version, NextFireTime: r.NextFireTime, NextDueAt: r.NextDueAt, DecidedThrough: r.DecidedThrough, Parked: r.Parked, Paused: r.Paused, Now: now,
 		}}
 		locked[r.ID] = l
 		edits = append(edits, l)

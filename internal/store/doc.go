@@ -19,7 +19,8 @@
 // runs_live, alert_state. Keys of events come before jobs. The uses of routes are counted in transactions of their own.
 //
 // A transaction that decides fire times takes the lock of the pauses in shared mode, after job_due. A transaction that
-// begins or ends a pause takes it exclusively, and holds no other lock.
+// begins or ends a pause of a group takes it exclusively, and holds no other lock. For a pause of one job, the lock of its job_due row
+// is enough.
 //
 // A transaction that adds to the usage of a group takes the lock of the group's usage after all other locks.
 //

@@ -66,6 +66,7 @@ func (s *Store) edit(ctx context.Context, id domain.JobID, version int, by, chan
 		return before, after, err
 	}
 	after, err = s.Job(ctx, id)
+	before.PauseState = after.PauseState // an edit changes no pause
 	return before, after, err
 }
 
@@ -154,7 +155,7 @@ func (s *Store) decideDue(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l 
 		// decision is bounded, so a long outage takes several.
 		jobs := []lockedJob{{
 			key: versionKey{l.job.ID, l.job.Version}, next: orZero(due.NextFireTime).UTC(), decided: orZero(due.DecidedThrough).UTC(),
-			closing: true,
+			paused: due.Paused, closing: true,
 		}}
 		if err := s.addStranded(ctx, q, jobs, l.now); err != nil {
 			return err

@@ -37,14 +37,14 @@ WITH d AS (
               GREATEST(e.finished_at, r.created_at) AS finished_at,
               COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END,
                        (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms) AS lateness_ms,
-              COALESCE(e.last_line, 0) AS last_line, r.instance, r.boot_id, r.route, r.route_note, r.parent_run_id, r.event_id, r.trace
+              COALESCE(e.last_line, 0) AS last_line, r.instance, r.boot_id, r.route, r.route_note, r.parent_run_id, r.event_id, r.trace, r.waiting_note, r.waited_ms
 ), h AS (
     INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
            attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
-           last_line, instance, boot_id, route, route_note, parent_run_id, event_id, trace)
+           last_line, instance, boot_id, route, route_note, parent_run_id, event_id, trace, waited_note, waited_ms)
     SELECT id, job_id, job_version, group_name, cause, 'succeeded', '', message, output, param,
            attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
-           last_line, instance, boot_id, route, route_note, parent_run_id, event_id, trace
+           last_line, instance, boot_id, route, route_note, parent_run_id, event_id, trace, waiting_note, waited_ms
       FROM d
 )
 SELECT place, job_id, job_version, cause, fire_time, finished_at, lateness_ms FROM d`

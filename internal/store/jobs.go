@@ -154,9 +154,11 @@ func (s *Store) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	case r.NextDueAt != nil:
 		job.NextFireTime = domain.AtPtr(orZero(r.NextFireTime))
 	}
-	if !job.NotePause(domain.Pause{
+	own := domain.Pause{JobID: id, From: fromEpoch(r.JobPausedAt), To: fromEpoch(r.JobPausedUntil), Reason: r.JobPauseReason, By: r.JobPausedBy}
+	job.PauseState = own.State()
+	if !job.NotePauses(domain.Pause{
 		Group: job.Group, From: fromEpoch(r.PausedAt), To: fromEpoch(r.PausedUntil), Reason: r.PauseReason, By: r.PausedBy,
-	}) {
+	}, own) {
 		job.Note = s.note(&job)
 	}
 	return job, nil

@@ -229,7 +229,7 @@ func batchOf(t *testing.T, instances, routes int) {
 		t.Fatal(err)
 	}
 	for i, r := range out.Bound {
-		got := query[string](t, s, `SELECT COALESCE((SELECT concat_ws(' ', instance, boot_id, '1 true', route, route_note) FROM runs_history WHERE id = $1), 'live')`, r.ID)
+		got := query[string](t, s, `SELECT COALESCE((SELECT concat_ws(' ', instance, boot_id, '1 true', route, route_note, waited_note, waited_ms) FROM runs_history WHERE id = $1), 'live')`, r.ID)
 		ends := want[r.ID] // both forms of the route are in the history too
 		if foreign[r.ID] {
 			ends = "live"

@@ -12,12 +12,19 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// A pause writes one row, however many jobs its group has. When one of its jobs comes due, PlanDue sees the pause,
+// A pause of a group writes one row, however many jobs the group has. When one of its jobs comes due, PlanDue sees the pause,
 // leaves the fire times undecided, and parks the job until the pause is over. Planning takes a lock in shared mode that
 // the beginning and the end of a pause take exclusively, so that after them no transaction plans by the previous
 // pauses. Runs that were planned before, some seconds ahead, are taken back by TendPauses. It also makes parked jobs
 // due for planning after a pause is over. Every scheduler calls it every second, so that no pause depends on the
 // process that began or ended it.
+//
+// A pause of a job needs none of this. The transactions that begin and end it hold the job's lock, as planning does. The first
+// takes back the job's planned runs and moves next_due_at to the end of the pause, so that the index that planning reads does
+// not contain the job meanwhile. Schedulers of an earlier release therefore respect the pause, too. But an edit, or the end of a
+// run of a fixed_delay job, sets next_due_at again. So planning also looks at job_due.paused_until, and reads the pauses of those jobs
+// to which it matters. The job's group may be paused at the same time. Planning then parks the job by the one or the other pause
+// until neither lasts.
 
 // PauseGroup pauses the schedules of a group's jobs from a quarter of a second on, because runs that are due by then
 // may have been admitted. If the group is already paused, the pause gets the new reason and end. The error is NotFound
@@ -196,18 +203,19 @@ func (s *Store) release(ctx context.Context, p sqlcgen.OpenPausesRow, batch int)
 	return false, pgerr.Translate(s.q.MarkReleased(ctx, p.ID))
 }
 
-// pausesSince returns, by group, the pauses that are not over or that ended after since. It is part of a decision's
-// transaction.
-func pausesSince(ctx context.Context, q *sqlcgen.Queries, since time.Time) (map[string][]domain.Pause, error) {
-	rows, err := q.PausesForPlanning(ctx, since)
+// pausesSince returns the pauses of all groups, and of the given jobs, that are not over or that ended after since. It is part of a
+// decision's transaction, which has locked the jobs.
+func pausesSince(ctx context.Context, q *sqlcgen.Queries, jobs []int64, since time.Time) (domain.PauseIndex, error) {
+	rows, err := q.PausesForPlanning(ctx, sqlcgen.PausesForPlanningParams{Since: since, JobIds: jobs})
 	if err != nil || len(rows) == 0 {
-		return nil, err
+		return domain.PauseIndex{}, err
 	}
-	out := make(map[string][]domain.Pause)
-	for _, r := range rows {
-		out[r.GroupName] = append(out[r.GroupName], domain.Pause{
-			Group: r.GroupName, From: r.FromAt.UTC(), To: orZero(r.ToAt).UTC(), Reason: r.Reason, By: r.PausedBy, ResumedBy: r.ResumedBy,
-		})
+	pauses := make([]domain.Pause, len(rows))
+	for i, r := range rows {
+		pauses[i] = domain.Pause{
+			JobID: domain.JobID(r.JobID), Group: r.GroupName, From: r.FromAt.UTC(), To: orZero(r.ToAt).UTC(),
+			Reason: r.Reason, By: r.PausedBy, ResumedBy: r.ResumedBy,
+		}
 	}
-	return out, nil
+	return domain.IndexPauses(pauses), nil
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -295,5 +297,62 @@ func TestPauseRefuses(t *testing.T) {
 	}
 	if _, err := s.ResumeGroup(t.Context(), "nobody", "ann"); domain.CodeOf(err) != domain.NotFound {
 		t.Errorf("%v", err)
+	}
+}
+
+// A pause of a job takes its planned runs back in its own transaction, and removes the job from the index of due jobs. So a scheduler of
+// an earlier release, which does not know pauses of jobs, does not plan it either. The fire check explains the fire times of the pause.
+func TestPauseOfAJob(t *testing.T) {
+	s, _ := open(t)
+	standingClock(t, s)
+	job, other := create(t, s, "paused", everySecond), create(t, s, "other", everySecond)
+	planDue(t, s)
+	ahead(t, s, 2*time.Second)
+	p, err := s.PauseJob(t.Context(), job.ID, "new disks", nil, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at >= $2`, job.ID, p.From); n != 0 {
+		t.Fatalf("%d planned runs are due in the pause", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at >= $2`, other.ID, p.From); n < 3 {
+		t.Fatalf("%d planned runs are left of the other job", n)
+	}
+	if next := query[time.Time](t, s, `SELECT next_due_at FROM job_due WHERE job_id = $1`, job.ID); next.Sub(p.From) < time.Hour {
+		t.Errorf("schedulers would plan the job at %s", next)
+	}
+	ahead(t, s, 20*time.Second)
+	why := func(at time.Time, fate firecheck.Fate, text string) {
+		t.Helper()
+		w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(at).String(), explain.English)
+		if err != nil || w.Fate != fate || !strings.Contains(w.Answer, text) {
+			t.Errorf("%s: %s, %q, %v", at, w.Fate, w.Answer, err)
+		}
+	}
+	first := p.From.Truncate(time.Second).Add(time.Second)
+	why(first, firecheck.FatePaused, "job has been paused since ")
+	if _, _, err := s.EditJob(t.Context(), job.ID, 0, "ann", func(sp *domain.JobSpec) error { sp.Param = "new"; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	why(first, firecheck.FateMissed, "job has been paused since ")
+	ahead(t, s, 10*time.Second)
+	if got := planDue(t, s); len(got.Runs) == 0 || got.Runs[0].JobID != other.ID { // it visits the edited job and parks it again
+		t.Fatalf("planned in the pause: %+v", got.Runs)
+	}
+	last := clockOf(t, s).Truncate(time.Second)
+	if _, err := s.ResumeJob(t.Context(), job.ID, "bob"); err != nil {
+		t.Fatal(err)
+	}
+	planDue(t, s)
+	why(last, firecheck.FateMissed, "the job was paused from ")
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at >= $2`, job.ID, last.Add(time.Second)); n < 5 {
+		t.Errorf("%d runs are planned after the pause", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM job_due WHERE parked IS NOT NULL`); n != 0 {
+		t.Error("the job is parked after the pause")
+	}
+	page := checked(t, s, job.ID, clockOf(t, s))
+	if n := page.Counts[firecheck.FateUnexplained]; n > 0 {
+		t.Errorf("the fire check does not explain %d fire times: %s", n, counts(page))
 	}
 }

@@ -49,7 +49,7 @@ func (s *Store) planDue(ctx context.Context, batch int, set plan.Settings, byCop
 		for i, r := range rows {
 			jobs[i] = lockedJob{
 				key:  versionKey{domain.JobID(r.JobID), int(r.Version)},
-				next: orZero(r.NextFireTime).UTC(), decided: orZero(r.DecidedThrough).UTC(),
+				next: orZero(r.NextFireTime).UTC(), decided: orZero(r.DecidedThrough).UTC(), paused: r.Paused,
 			}
 		}
 		if err := s.addStranded(ctx, q, jobs, rows[0].Now); err != nil {
@@ -84,7 +84,7 @@ func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 		for i, r := range rows {
 			jobs[i] = lockedJob{
 				key:     versionKey{domain.JobID(r.JobID), int(r.Version)},
-				decided: orZero(r.DecidedThrough).UTC(), disabled: r.NextDueAt == nil,
+				decided: orZero(r.DecidedThrough).UTC(), disabled: r.NextDueAt == nil, paused: r.Paused,
 			}
 			if r.NextDueAt != nil {
 				jobs[i].next = orZero(r.NextFireTime).UTC()
@@ -108,6 +108,7 @@ type lockedJob struct {
 	decided  time.Time
 	stranded []plan.Stranded
 	disabled bool
+	paused   bool // the job itself, not only its group, has pauses that matter
 	closing  bool // its version ends now
 }
 
@@ -154,12 +155,16 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 	}
 	w := planWriter{unseen: now, reach: s.plan.Horizon + s.plan.Ahead + time.Second, byCopy: byCopy}
 	since := now
+	var paused []int64
 	for _, j := range jobs {
+		if j.paused {
+			paused = append(paused, int64(j.key.job))
+		}
 		if !j.next.IsZero() && j.next.Before(since) {
 			since = j.next
 		}
 	}
-	pauses, err := pausesSince(ctx, q, since.Add(-w.reach))
+	known, err := pausesSince(ctx, q, paused, since.Add(-w.reach))
 	if err != nil {
 		return Planned{}, err
 	}
@@ -184,12 +189,13 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 			w.advance(j, plan.Decision{DecidedThrough: j.decided})
 			continue
 		}
+		pauses := known.Of(j.key.job, def.Group)
 		d := plan.Decide(plan.Job{
 			ID: j.key.job, Schedule: compiled, Misfire: def.Misfire, NextFire: j.next, Decided: j.decided, Stranded: j.stranded,
-			Paused: pauses[def.Group], Closing: j.closing, Disturbed: faults,
+			Paused: pauses, Closing: j.closing, Disturbed: faults,
 		}, now.UTC(), set)
 		w.replanned = def.validFrom
-		for _, p := range pauses[def.Group] {
+		for _, p := range pauses {
 			for _, at := range []time.Time{p.From, p.To} { // To may be later than the present
 				if at.After(w.replanned) {
 					w.replanned = at
@@ -200,9 +206,9 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 			w.expect(len(d.Runs) * len(jobs)) // most jobs of a batch were planned up to the same second before
 		}
 		w.add(j, def, d)
-		if d.Parked {
+		if d.ParkedBy != nil {
 			w.park.JobIds = append(w.park.JobIds, int64(j.key.job))
-			w.park.Groups = append(w.park.Groups, def.Group)
+			w.park.Groups = append(w.park.Groups, d.ParkedBy.Group)
 		}
 		if !d.NextDue.IsZero() && !d.NextDue.After(now.Add(set.Horizon)) {
 			w.out.More = true // one decision did not cover the job's whole outage
@@ -327,12 +333,10 @@ func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n
 			})
 		}
 	}
-	if len(w.park.JobIds) > 0 {
-		if err := q.ParkDue(ctx, w.park); err != nil {
-			return w.out, err
-		}
+	if err := q.AdvanceDue(ctx, w.due); err != nil || len(w.park.JobIds) == 0 {
+		return w.out, err
 	}
-	return w.out, q.AdvanceDue(ctx, w.due)
+	return w.out, q.ParkDue(ctx, w.park)
 }
 
 // ClaimNear is called every second and at every trigger. It searches runs that were due long ago only from time to

@@ -13,17 +13,18 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/view"
 )
 
 // The size of the world, and of a batch.
 const (
 	manyJobs = 1_000_000
-	manyPast = 1_000_000
+	manyPast = 1_200_000
 	manyLive = 50_000
 	batch    = 1000
 )
 
-// TestQueriesScale runs the hot methods on a million jobs, a million past runs and fifty thousand live runs. It runs eight
+// TestQueriesScale runs the hot methods on a million jobs, 1.2 million past runs and fifty thousand live runs. It runs eight
 // rounds of full batches with the statistics of empty tables, and eight with true statistics, all on one connection.
 // Postgres's counters show how many rows sequential scans have read. A nested loop over full batches would take seconds.
 func TestQueriesScale(t *testing.T) {
@@ -39,10 +40,10 @@ func TestQueriesScale(t *testing.T) {
 	if n := query[int64](t, s, `SELECT count(*) FROM job_due WHERE version > 0`); w.read(bigTables)-before < n {
 		t.Fatal("the counters do not change, so this test cannot fail")
 	}
-	t.Run("statistics of empty tables", func(t *testing.T) { w.t = t; w.rounds() })
+	t.Run("statistics of empty tables", func(t *testing.T) { w.t = t; w.rounds(); w.searches() })
 	exec(t, s, `ANALYZE`)
 	exec(t, s, `DISCARD PLANS`)
-	t.Run("true statistics", func(t *testing.T) { w.t = t; w.rounds() })
+	t.Run("true statistics", func(t *testing.T) { w.t = t; w.rounds(); w.searches() })
 	w.t = t
 	w.idle()
 	for name, d := range w.slowest {
@@ -66,15 +67,18 @@ func fillWorld(t *testing.T, s *store.Store) {
 		SELECT 'g', 'j' || i, true, 'fixed_rate', $1::jsonb, 1, now(), now() FROM generate_series(1, $2) i`, jobSpec, manyJobs)
 	exec(t, s, `INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
 		SELECT i, 1, $1::jsonb, now(), now(), 'test', 'created' FROM generate_series(1, $2) i`, jobSpec, manyJobs)
-	// Every 40th job is due in 4 s.
-	exec(t, s, `INSERT INTO job_due (job_id, version, next_fire_time, next_due_at)
-		SELECT i, 1, f, f FROM (SELECT i, date_trunc('ms', now()) + CASE WHEN i % 40 = 0 THEN interval '4 s' ELSE i * interval '0.1 s' + interval '1 h' END AS f
+	// Every 40th job is due in 4 s. Planning reads the pauses of every tenth of these.
+	exec(t, s, `INSERT INTO job_due (job_id, version, next_fire_time, next_due_at, paused_until)
+		SELECT i, 1, f, f, CASE WHEN i % 400 = 0 THEN now() + interval '1 hour' END FROM (SELECT i, date_trunc('ms', now()) + CASE WHEN i % 40 = 0 THEN interval '4 s' ELSE i * interval '0.1 s' + interval '1 h' END AS f
 		  FROM generate_series(1, $1::int) i) x`, manyJobs)
+	// Every tenth job was paused yesterday.
+	exec(t, s, `INSERT INTO job_pauses (job_id, from_at, to_at, reason, paused_by)
+		SELECT i * 10, now() - interval '2 days', now() - interval '1 day', 'disks', 'ann' FROM generate_series(1, $1 / 10) i`, manyJobs)
 	exec(t, s, `INSERT INTO block_slots (job_id) SELECT generate_series(1, $1)`, manyJobs)
 	exec(t, s, `INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt,
 		fire_time, due_at, created_at, finished_at, last_line, route)
 		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now() - i * interval '70 ms')::text, 1, 14) from 1)::uuid,
-		       1 + i % 100000, 1, 'g', 'schedule', 'succeeded', '', '', '', 1, now(), now(), now(), now(), 0, ''
+		       1 + i % 100000, 1, 'g', 'schedule', CASE i % 40 WHEN 7 THEN 'failed' ELSE 'succeeded' END, '', '', '', 1, now(), now(), now(), now(), 0, ''
 		  FROM generate_series(1, $1) i`, manyPast)
 	exec(t, s, `RESET session_replication_role`)
 	// A third of the live runs is running, a third waits for an instance, and a third is held.
@@ -96,7 +100,7 @@ type scale struct {
 }
 
 // bigTables selects the tables that no method may scan. The tables of live runs are small, and reconcilers may scan them.
-const bigTables = `relname IN ('jobs', 'job_due', 'job_versions', 'block_slots') OR relname LIKE 'runs_history%'`
+const bigTables = `relname IN ('jobs', 'job_due', 'job_versions', 'job_pauses', 'block_slots') OR relname LIKE 'runs_history%'`
 
 func (w *scale) read(condition string) int64 {
 	w.t.Helper()
@@ -327,4 +331,36 @@ func (w *scale) readers() {
 	} {
 		w.reconciler(strings.TrimSpace(name), call)
 	}
+}
+
+// searches searches runs for a text that no run has. A page reads each run twice, by an index: once for the filter, once for its texts.
+func (w *scale) searches() {
+	w.t.Helper()
+	v := view.New(w.s.Pool())
+	past := w.s.Now().Add(-2 * time.Hour)
+	for name, f := range map[string]view.RunFilter{
+		"all": {}, "past": {To: past}, "group": {Group: "g", To: past}, "groups": {Only: []string{"g", "h"}, To: past}, "job": {JobID: 77},
+		"succeeded": {States: []domain.State{domain.Succeeded}, To: past}, "failed": {States: []domain.State{domain.Failed}},
+		"unfinished": {States: []domain.State{domain.Queued, domain.Running}}, "unplanned": {Unplanned: true},
+	} {
+		f.Limit = 50
+		before := w.fetched()
+		w.reconciler("search "+name, func() error {
+			found, err := v.SearchRuns(w.t.Context(), f, view.RunSearch{Text: "no such text"})
+			if err == nil && (len(found.Runs) != 0 || found.SearchedBackTo.IsZero()) {
+				err = fmt.Errorf("%d runs, searched back to %s", len(found.Runs), found.SearchedBackTo)
+			}
+			return err
+		})
+		if n := w.fetched() - before; n > 60_000 {
+			w.t.Errorf("search %s read %d rows of the history", name, n)
+		}
+	}
+}
+
+// fetched returns how many rows of the history were read by an index.
+func (w *scale) fetched() int64 {
+	w.t.Helper()
+	exec(w.t, w.s, `SELECT pg_stat_force_next_flush()`)
+	return query[int64](w.t, w.s, `SELECT COALESCE(sum(idx_tup_fetch), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = 'belfry' AND relname LIKE 'runs_history%'`)
 }

@@ -23,10 +23,12 @@ type Jobs interface {
 	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
 }
 
-// Pauses pauses and resumes groups.
+// Pauses pauses and resumes groups and jobs.
 type Pauses interface {
 	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
 	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
+	PauseJob(ctx context.Context, id domain.JobID, reason string, until *time.Time, by string) (domain.Pause, error)
+	ResumeJob(ctx context.Context, id domain.JobID, by string) (domain.Pause, error)
 }
 
 // Backend is the store under test, by the interfaces of its callers, with helpers for the suite. Each test has its own backend,
@@ -83,7 +85,8 @@ func Test(t *testing.T, open func(*testing.T) *Backend) {
 // suite is a backend with the steps of which the behaviours consist.
 type suite struct {
 	*Backend
-	t *testing.T
+	t          *testing.T
+	pausesJobs bool // pause and resume are about a job, not its group
 }
 
 // now returns the time by the store's estimate of the database's clock.

@@ -87,7 +87,7 @@ func (a *API) Register(r *rest.Router) {
 		Description: "Until the pause ends, no job of the group fires by its schedule. Then each job's misfire policy applies to the missed fire times. " +
 			"Manual, API, event and child runs, retries and running runs are not affected. If the group is already paused, " +
 			"the pause gets the new reason and end.",
-		Needs: account.Operator, Body: rest.BodyOf[pauseBody]()}, a.pause)
+		Needs: account.Operator, Body: rest.BodyOf[rest.PauseBody]()}, a.pause)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/resume", Tag: tag, Summary: "End a group's pause",
 		Description: "If the group is not paused, the answer is 409.", Needs: account.Operator}, a.resume)
 }

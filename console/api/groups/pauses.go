@@ -2,18 +2,11 @@ package groups
 
 import (
 	"context"
-	"time"
 
 	"github.com/belfryhq/belfry/console/api/rest"
-	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 )
-
-type pauseBody struct {
-	Reason string          `json:"reason" doc:"The reason. It is shown with the group, and with fire times that were missed because of the pause"`
-	Until  *domain.Instant `json:"until,omitempty" doc:"The end of the pause. Default: the pause lasts until it is resumed"`
-}
 
 func (a *API) pause(ctx context.Context, id auth.Identity, in *struct {
 	GroupPath
@@ -23,16 +16,11 @@ func (a *API) pause(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	var b pauseBody
-	shape := in.Decode(&b)
-	var until *time.Time
-	if b.Until != nil {
-		until = &b.Until.Time
-	}
-	if err := strict.AlsoFaulty(shape, domain.CheckPause(b.Reason, until, time.Now())); err != nil {
+	reason, until, err := in.DecodePause()
+	if err != nil {
 		return nil, err
 	}
-	if _, err := a.Pauses.PauseGroup(ctx, in.Name, b.Reason, until, id.Actor()); err != nil {
+	if _, err := a.Pauses.PauseGroup(ctx, in.Name, reason, until, id.Actor()); err != nil {
 		return nil, err
 	}
 	return a.pauseChanged(ctx, id, "group.pause", before)

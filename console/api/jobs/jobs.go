@@ -20,6 +20,7 @@ import (
 // API serves jobs. All fields must be set.
 type API struct {
 	Store     Store
+	Pauses    Pauses
 	Lists     Lists
 	Instances Instances
 	Channels  Channels
@@ -40,12 +41,21 @@ type Store interface {
 	Backfill(ctx context.Context, id domain.JobID, b domain.Backfill) (domain.Backfilled, error)
 }
 
+// Pauses pauses the schedules of jobs.
+type Pauses interface {
+	// PauseJob starts a pause, or changes the reason and the end of the current one.
+	PauseJob(ctx context.Context, id domain.JobID, reason string, until *time.Time, by string) (domain.Pause, error)
+	// ResumeJob ends a pause. Conflict: the job itself is not paused.
+	ResumeJob(ctx context.Context, id domain.JobID, by string) (domain.Pause, error)
+}
+
 // Lists reads lists of jobs, runs and missed fire times.
 type Lists interface {
 	// Jobs returns also the job after which the next page begins, 0 if there is none.
 	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, domain.JobID, error)
 	LastRuns(ctx context.Context, jobs []domain.Job, only []string, most int) (map[domain.JobID][]view.LastRun, error)
 	Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]view.MissedEntry, error)
+	Health
 }
 
 // Instances knows the live instances of a group.
@@ -57,8 +67,8 @@ type Instances interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Jobs"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs", Tag: tag, Summary: "List jobs", Needs: account.Viewer,
-		Description: "Ordered by id. A page examines at most 10,000 jobs. If few of them match q, enabled, kind, child_id or calendar, the page can be short " +
-			"or empty and still have a next_cursor."}, a.list)
+		Description: "Ordered by id, or by sort. A page examines at most 10,000 jobs. If few of them match q, enabled, kind, child_id, calendar or health, the page " +
+			"can be short or empty and still have a next_cursor."}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs", Tag: tag, Summary: "Create a job", Needs: account.Operator,
 		Status: 201, Body: rest.DerivedBody[domain.Job]("JobInput", "group", "name", "schedule")}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}", Tag: tag, Summary: "Show a job", Needs: account.Viewer}, a.show)
@@ -74,6 +84,13 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/enable", Tag: tag, Summary: "Enable a job", Needs: account.Operator}, a.enable)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/disable", Tag: tag, Summary: "Disable a job", Needs: account.Operator,
 		Description: "The job no longer fires by its schedule. Its held, waiting and retrying runs stay."}, a.disable)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/pause", Tag: tag, Summary: "Pause the schedule of a job",
+		Description: "Until the pause ends, the job does not fire by its schedule. Then its misfire policy applies to the missed fire times. " +
+			"Manual, API, event and child runs, retries and running runs are not affected. If the job is already paused, " +
+			"the pause gets the new reason and end. A pause of the job's group is independent of it: the job fires again when neither lasts.",
+		Needs: account.Operator, Body: rest.BodyOf[rest.PauseBody]()}, a.pause)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/resume", Tag: tag, Summary: "End the pause of a job",
+		Description: "If the job itself is not paused, the answer is 409. A pause of its group stays.", Needs: account.Operator}, a.resume)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/trigger", Tag: tag, Summary: "Run a job now", Needs: account.Operator,
 		Status: 202, Body: rest.BodyOf[triggerBody](), BodyOptional: true}, a.trigger)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/missed", Tag: tag, Summary: "List a job's missed fire times, newest first", Needs: account.Viewer}, a.missed)
@@ -94,6 +111,8 @@ type jobsInput struct {
 	Kind     domain.ScheduleKind `query:"kind" enum:"none,cron,fixed_rate,fixed_delay,once"`
 	ChildID  domain.JobID        `query:"child_id" minimum:"1" doc:"Only jobs that have this job as a child"`
 	Calendar string              `query:"calendar" maxLength:"63" doc:"Only jobs whose schedule names this calendar"`
+	Health   domain.HealthState  `query:"health" enum:"ok,failing,unknown" doc:"Only jobs with this state of health"`
+	Sort     view.JobSort        `query:"sort" enum:"name,next_fire_time,last_failure,failing_since,p95_ms" doc:"The order. name: alphabetical. next_fire_time: the soonest first; fire times that are planned already, up to some seconds ahead, do not count. last_failure: the newest first. failing_since: the longest failing first. p95_ms: the slowest first, in steps of 9 percent. Jobs without a value come last. Default: by id"`
 
 	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"The number of latest runs to include with each job"`
 }
@@ -148,32 +167,24 @@ func (a *API) answer(j domain.Job, r *rest.Reader) *versioned {
 }
 
 func (a *API) list(ctx context.Context, id auth.Identity, in *jobsInput) (*rest.Output[rest.Page[listedJob]], error) {
-	after, err := rest.DecodeNumberCursor("job", in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	f := view.JobFilter{Only: id.Only(), Group: in.Group, Query: in.Q, Tag: in.Tag, Kind: in.Kind, Child: in.ChildID, Calendar: in.Calendar,
-		After: domain.JobID(after), Limit: in.Limit}
+	f := view.JobFilter{Only: id.Only(), Group: in.Group, Query: in.Q, Tag: in.Tag, Kind: in.Kind, Child: in.ChildID, Calendar: in.Calendar, Limit: in.Limit}
 	if in.Enabled != "" {
 		enabled := in.Enabled == "true"
 		f.Enabled = &enabled
 	}
-	jobs, next, err := a.Lists.Jobs(ctx, f)
+	jobs, next, err := a.page(ctx, f, in)
 	if err != nil {
 		return nil, err
 	}
 	for i := range jobs {
 		jobs[i].Note = a.note(jobs[i], in.Language())
 	}
-	if len(jobs) == 0 && next == 0 && in.Cursor == "" {
+	if len(jobs) == 0 && next == "" && in.Cursor == "" {
 		if err := a.Visible.CheckGroup(ctx, id, in.Group); err != nil {
 			return nil, err
 		}
 	}
-	out := rest.Page[listedJob]{}
-	if next != 0 {
-		out.NextCursor = rest.NumberCursor("job", int64(next))
-	}
+	out := rest.Page[listedJob]{NextCursor: next}
 	last := map[domain.JobID][]view.LastRun{}
 	if in.LastRuns > 0 {
 		if last, err = a.Lists.LastRuns(ctx, jobs, id.Only(), in.LastRuns); err != nil {
@@ -193,7 +204,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *jobsInput) (*rest.
 // note says why an enabled job has no next fire time.
 func (a *API) note(j domain.Job, language explain.Language) string {
 	switch {
-	case j.NotedPause != nil:
+	case j.NotedPauses != nil:
 		return j.PauseNote(language)
 	case !j.Enabled || j.NextFireTime != nil:
 		return j.Note
@@ -210,7 +221,12 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 	rest.Reader
 }) (*versioned, error) {
 	j, err := a.Visible.Job(ctx, id, in.ID)
-	return a.answer(j, &in.Reader), err
+	if err != nil {
+		return nil, err
+	}
+	shown := []domain.Job{j}
+	err = a.Lists.AddHealth(ctx, shown)
+	return a.answer(shown[0], &in.Reader), err
 }
 
 func (a *API) create(ctx context.Context, id auth.Identity, in *struct {

@@ -37,6 +37,8 @@ type API struct {
 type Views interface {
 	// Runs returns also the run after which the next page begins, the nil id if there is none.
 	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
+	// SearchRuns returns the runs of a page that contain a text. Limited: too many searches run.
+	SearchRuns(ctx context.Context, f view.RunFilter, q view.RunSearch) (view.FoundRuns, error)
 	Run(ctx context.Context, id domain.RunID) (domain.Run, error)
 	RunsByID(ctx context.Context, ids []domain.RunID) ([]domain.Run, error)
 	// Shards returns all shards of the broadcast that a run belongs to, none if the run is not a shard.
@@ -64,7 +66,9 @@ func (a *API) Register(r *rest.Router) {
 	const tag = "Runs"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs", Tag: tag, Summary: "List runs, newest first", Needs: account.Viewer,
 		Description: "Message, output and param are cut to 1,024 characters here; GET /runs/{id} has them in full. " +
-			"If few runs match the filters, a page can be short or empty and still have a next_cursor."}, a.list)
+			"If few runs match the filters, a page can be short or empty and still have a next_cursor. With q, a page searches at most 20,000 runs, or " +
+			"for two seconds, so most pages are short: searched_back_to says how far the search has come, and next_cursor continues it. " +
+			"Few searches run at the same time; others wait for some seconds and then get 429."}, a.list)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}", Tag: tag, Summary: "Show a run", Needs: account.Viewer}, a.show)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/{id}/kill", Tag: tag, Summary: "Kill a run", Needs: account.Operator, Status: 202,
 		Description: "Works in every unfinished state. A running run becomes cancelled when its handler has returned or its process is gone."}, a.kill)
@@ -115,35 +119,66 @@ func (q *RunQuery) filter(id auth.Identity) (view.RunFilter, error) {
 	return f, nil
 }
 
-func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
+type listInput struct {
 	rest.List
 	rest.Reader
 	RunQuery
-	Planned bool `query:"planned" default:"true" doc:"false leaves out runs that are not due yet: those that are pending, due in the future, and not held"`
-}) (*rest.Output[rest.Page[domain.Run]], error) {
+	Planned bool   `query:"planned" default:"true" doc:"false leaves out runs that are not due yet: those that are pending, due in the future, and not held"`
+	Q       string `query:"q" minLength:"2" maxLength:"200" doc:"Only runs with this text in the message, the output or the param; case is ignored. Secrets that the caller does not see are not searched"`
+	BulkID  int64  `query:"bulk_id" minimum:"1" doc:"The new runs of this bulk action"`
+}
+
+// runList is a page of runs.
+type runList struct {
+	rest.Page[domain.Run]
+	SearchedBackTo *domain.Instant `json:"searched_back_to,omitempty" doc:"With q: all runs from this instant on (as for from) are searched. On the last page, it is from or the instant of the oldest run; it is absent if there is none"`
+}
+
+func (a *API) list(ctx context.Context, id auth.Identity, in *listInput) (*rest.Output[runList], error) {
 	f, err := in.filter(id)
 	if err != nil {
 		return nil, err
 	}
-	f.Limit, f.Unplanned = in.Limit, !in.Planned
 	if f.Before, err = rest.DecodeRunCursor("run", in.Cursor); err != nil {
 		return nil, err
 	}
-	runs, next, err := a.Views.Runs(ctx, f)
+	page, err := a.page(ctx, id, f, in.Q)
 	if err != nil {
 		return nil, err
 	}
-	if len(runs) == 0 && next.IsZero() && in.Cursor == "" {
+	if len(page.Runs) == 0 && page.Next.IsZero() && in.Cursor == "" {
 		if err := a.Visible.CheckGroup(ctx, id, in.Group); err != nil {
 			return nil, err
 		}
 	}
-	writeNotes(runs, in.Language())
-	p := rest.Page[domain.Run]{Items: runs}
-	if !next.IsZero() {
-		p.NextCursor = rest.EncodeCursor("run", next.String())
+	writeNotes(page.Runs, in.Language())
+	out := runList{Page: rest.Page[domain.Run]{Items: page.Runs}}
+	if !page.Next.IsZero() {
+		out.NextCursor = rest.EncodeCursor("run", page.Next.String())
 	}
-	return rest.Answer(p), nil
+	if !page.SearchedBackTo.IsZero() {
+		out.SearchedBackTo = domain.AtPtr(page.SearchedBackTo)
+	}
+	return rest.Answer(out), nil
+}
+
+// filter is that of the query, and the parameters that only lists have.
+func (in *listInput) filter(id auth.Identity) (view.RunFilter, error) {
+	f, err := in.RunQuery.filter(id)
+	if in.BulkID != 0 && !(f.BroadcastID.IsZero() && f.ParentRunID.IsZero()) {
+		return f, problem.Invalid("bulk_id", "cannot be combined with broadcast_id or parent_run_id")
+	}
+	f.Limit, f.Unplanned, f.BulkID = in.Limit, !in.Planned, in.BulkID
+	return f, err
+}
+
+// page reads a page of the runs that match the filter and, if text is not empty, contain the text.
+func (a *API) page(ctx context.Context, id auth.Identity, f view.RunFilter, text string) (page view.FoundRuns, err error) {
+	if text != "" {
+		return a.Views.SearchRuns(ctx, f, view.RunSearch{Text: text, Masked: rest.HidesSecrets(id)})
+	}
+	page.Runs, page.Next, err = a.Views.Runs(ctx, f)
+	return page, err
 }
 
 // runDetail is a run that always has its list of attempts.

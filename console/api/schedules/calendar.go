@@ -3,6 +3,7 @@ package schedules
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -121,16 +122,13 @@ func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput)
 // plan adds the fire times of the found jobs to the cells, scaled up to all jobs. It returns how many jobs it computed, and
 // whether the result is an estimate.
 func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jobs int64, estimated bool) {
-	pauses := make(map[string][]domain.Pause)
-	for _, p := range found.Pauses {
-		pauses[p.Group] = append(pauses[p.Group], p)
-	}
+	pauses := domain.IndexPauses(found.Pauses)
 	// Jobs with the same fire times are computed once. The order of the map is random, so the jobs that are computed before
 	// the deadline are a sample.
 	alike := make(map[string][]*view.ScheduledJob)
 	for i := range found.Jobs {
 		j := &found.Jobs[i]
-		key := firesAs(j, len(pauses[j.Group]) > 0)
+		key := firesAs(j, pauses.Of(j.ID, j.Group))
 		alike[key] = append(alike[key], j)
 	}
 	deadline := time.Now().Add(calendarTime)
@@ -144,7 +142,7 @@ func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jo
 		if err != nil {
 			continue // the job's note reports it
 		}
-		one := firing{compiled, pauses[j.Group], float64(len(like))}
+		one := firing{compiled, pauses.Of(j.ID, j.Group), float64(len(like))}
 		switch j.Schedule.Kind {
 		case domain.ScheduleFixedDelay: // later fire times depend on the duration of the next run
 			if domain.PauseAt(one.pauses, j.NextFire) == nil && j.NextFire.After(found.Now) {
@@ -170,7 +168,7 @@ func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jo
 }
 
 // firesAs returns a key that is equal for jobs with the same fire times.
-func firesAs(j *view.ScheduledJob, paused bool) string {
+func firesAs(j *view.ScheduledJob, pauses []domain.Pause) string {
 	s := j.Schedule
 	s.Jitter = 0
 	b, _ := json.Marshal(s) // it was decoded from JSON
@@ -184,8 +182,8 @@ func firesAs(j *view.ScheduledJob, paused bool) string {
 		}
 	case domain.ScheduleCron, domain.ScheduleOnce, domain.ScheduleNone:
 	}
-	if paused {
-		key += j.Group
+	for _, p := range pauses {
+		key += fmt.Sprintf("/%s/%d", p.Group, p.JobID)
 	}
 	return key
 }

@@ -81,13 +81,14 @@ func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJo
 func (a *API) planEach(ctx context.Context, found *view.Scheduled, from, to time.Time) (out []calendarJob, computed int64) {
 	deadline := time.Now().Add(calendarTime)
 	start := latest(from, found.Now)
+	pauses := domain.IndexPauses(found.Pauses)
 	for i := range found.Jobs {
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			break
 		}
 		computed++
 		j := &found.Jobs[i]
-		one := view.Scheduled{Now: found.Now, All: 1, Jobs: found.Jobs[i : i+1], Pauses: found.Pauses}
+		one := view.Scheduled{Now: found.Now, All: 1, Jobs: found.Jobs[i : i+1], Pauses: pauses.Of(j.ID, j.Group)}
 		stretch := cells{from, to.Sub(from), make([]float64, 1)}
 		a.plan(ctx, &one, &stretch)
 		n := int64(math.Round(stretch.fires[0]))

@@ -72,13 +72,13 @@ func (a *API) fires(u *view.Upcoming, limit int) []upcomingFire {
 	for _, r := range u.Runs {
 		out = append(out, upcomingFire{domain.At(r.FireTime), domain.At(r.DueTime), r.JobID, r.JobName, r.Group, &r.ID})
 	}
+	pauses := domain.IndexPauses(u.Pauses)
 	for _, j := range u.Jobs {
 		compiled, err := Compile(j.Schedule, a.Zone, j.CreatedAt)
 		if err != nil {
 			continue // the job's note reports it
 		}
-		pauses := slices.DeleteFunc(slices.Clone(u.Pauses), func(p domain.Pause) bool { return p.Group != j.Group })
-		for _, fire := range jobFires(&j, compiled, pauses, u.Now, u.Through, limit+1) {
+		for _, fire := range jobFires(&j, compiled, pauses.Of(j.ID, j.Group), u.Now, u.Through, limit+1) {
 			out = append(out, upcomingFire{domain.At(fire), domain.At(compiled.Due(j.ID, fire)), j.ID, j.Name, j.Group, nil})
 		}
 	}

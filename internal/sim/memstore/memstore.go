@@ -89,7 +89,7 @@ type dueRow struct {
 	nextDue  time.Time
 	decided  time.Time
 	chained  bool
-	parked   bool // its fire times wait for the end of its group's pause
+	parked   bool // its fire times wait for the end of a pause
 }
 
 // Run is a run as stored in the database, unfinished or final.

@@ -75,7 +75,7 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.S
 	due := db.due[id]
 	v := db.versions[versionKey{id, due.version}]
 	enabled := !due.nextDue.IsZero()
-	in := plan.Job{ID: id, Schedule: v.compiled, Misfire: v.Misfire, Decided: due.decided, Paused: db.pausesOf(v.Group), Closing: closing, Disturbed: db.steps}
+	in := plan.Job{ID: id, Schedule: v.compiled, Misfire: v.Misfire, Decided: due.decided, Paused: db.pausesOf(id, v.Group), Closing: closing, Disturbed: db.steps}
 	if enabled {
 		in.NextFire = due.nextFire
 	}
@@ -112,7 +112,7 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.S
 	due.decided = d.DecidedThrough
 	if enabled {
 		due.nextFire, due.nextDue = d.NextFire, d.NextDue
-		due.parked = d.Parked
+		due.parked = d.ParkedBy != nil
 	}
 }
 

@@ -3,7 +3,7 @@
 // # Secrets
 //
 // A channel's secrets are stored separately from its settings. If the server has a key, they are sealed with
-// AES-256-GCM (see seal.go), otherwise they are stored unencrypted. Channel returns them; alert.Channel.Shown removes
+// AES-256-GCM (package seal), otherwise they are stored unencrypted. Channel returns them; alert.Channel.Shown removes
 // what must not be displayed.
 //
 // # Alerts
@@ -29,6 +29,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/alerts/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/seal"
 )
 
 // Config holds the settings of a Store.
@@ -43,7 +44,7 @@ type Config struct {
 type Store struct {
 	pool *pgxpool.Pool
 	q    *sqlcgen.Queries
-	seal *seal
+	seal sealed
 	url  string
 
 	traceURL string
@@ -52,7 +53,7 @@ type Store struct {
 
 // New returns a Store on a pool whose connections have Belfry's schema on their search path and map run ids to uuid.
 func New(pool *pgxpool.Pool, c Config) *Store {
-	s := &Store{pool: pool, q: sqlcgen.New(pool), seal: newSeal(c.Key), url: strings.TrimRight(c.ConsoleURL, "/"), traceURL: c.TraceURL, zone: c.Zone}
+	s := &Store{pool: pool, q: sqlcgen.New(pool), seal: sealed{seal.New(c.Key, "the channel's secrets")}, url: strings.TrimRight(c.ConsoleURL, "/"), traceURL: c.TraceURL, zone: c.Zone}
 	if s.zone == nil {
 		s.zone = time.UTC
 	}

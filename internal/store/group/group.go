@@ -211,7 +211,9 @@ func toGroup(r sqlcgen.GroupsRow) (domain.Group, error) {
 	l, err := domain.GroupLimitsFrom(r.Limits)
 	return domain.Group{Name: r.Name, Description: r.Description,
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
-		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy,
+		PauseState: domain.PauseState{
+			PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy,
+		},
 		PreviousTokenUntil: fromEpoch(r.PreviousTokenUntil), Limits: l}, err
 }
 

@@ -43,6 +43,7 @@ var conflicts = map[string]domain.FieldError{
 	"jobs_name_key":               {Location: "name", Message: "the group has a job of this name"},
 	"users_name_key":              {Location: "username", Message: "a user of this name exists"},
 	"calendars_pkey":              {Location: "name", Message: "a calendar of this name exists"},
+	"gateway_groups_app_key":      {Location: "alias", Message: "another group has this app name"},
 	"gateway_wire_ids_job_key":    {Location: "job_id", Message: "the job has another wire id in the group"},
 	"api_tokens_user_id_name_key": {Location: "name", Message: "you have a token of this name"},
 }
@@ -128,6 +129,7 @@ var references = map[string]struct {
 		domain.FieldError{Location: "job_id", Message: "there is no such job"},
 		"the job has event triggers",
 	},
+	"gateway_groups_group_fkey": {unknown: domain.FieldError{Location: "group", Message: "there is no group of this name"}},
 	"job_children_child_fkey": {
 		domain.FieldError{Location: "children", Message: "a child names a job that does not exist"},
 		"the job is a child of other jobs; take it out of them first",

@@ -42,7 +42,8 @@ SELECT job_id FROM job_due WHERE job_id = ANY(@job_ids::bigint[]) ORDER BY job_i
 
 -- name: JobsToReplan :many
 -- Returns the jobs whose planning LockPlanning has locked.
-SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through, (d.parked IS NOT NULL)::bool AS parked
+SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through, (d.parked IS NOT NULL)::bool AS parked,
+       ((d.paused_until > LEAST(d.next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused
   FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = ANY(@ids::bigint[]) ORDER BY j.id;
 
 -- name: KeptThroughOf :many

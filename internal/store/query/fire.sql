@@ -12,7 +12,7 @@
 -- Reconcilers measure the silence of an offer from bound_at, so bound_at does not include the time spent waiting for a
 -- lock. dispatched_at is only displayed.
 UPDATE runs_live r
-   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), waiting_note = NULLIF(w.waiting_note, ''),
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), waiting_note = COALESCE(NULLIF(w.waiting_note, ''), r.waiting_note),
        route = COALESCE(w.route, (@shared_routes::text[])[w.how]), route_note = NULLIF(COALESCE(w.route_note, (@shared_route_notes::text[])[w.how]), ''),
        instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, (@shared_instances::text[])[w.way]) END,
        boot_id = CASE WHEN w.way > 0 THEN COALESCE(w.boot, (@shared_boots::text[])[w.way]) END,
@@ -137,10 +137,11 @@ SELECT run_id FROM runs_waiting
 SELECT * FROM runs_live WHERE id = ANY(@ids::uuid[]);
 
 -- name: BindWaiting :many
+-- The note stays: it says why the run waited.
 UPDATE runs_live r
    SET instance = w.instance, boot_id = w.boot, bind = r.bind + 1, bound_at = clock_timestamp(),
-       dispatched_at = clock_timestamp(), route = w.route, route_note = NULLIF(w.route_note, ''), waiting = NULL, waiting_note = NULL,
-       give_up_at = NULLIF(w.give_up, 'epoch')
+       dispatched_at = clock_timestamp(), route = w.route, route_note = NULLIF(w.route_note, ''), waiting = NULL,
+       waited_ms = GREATEST((extract(epoch FROM clock_timestamp() - r.due_at) * 1000)::bigint, 0), give_up_at = NULLIF(w.give_up, 'epoch')
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
                unnest(@routes::text[]) AS route, unnest(@route_notes::text[]) AS route_note,
@@ -175,7 +176,7 @@ RETURNING r.*;
 -- name: MarkRunning :many
 -- The ids are sorted.
 UPDATE runs_live r
-   SET state = 'running', started_at = w.started_at, waiting = NULL, waiting_note = NULL,
+   SET state = 'running', started_at = w.started_at, waiting = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot, unnest(@binds::int[]) AS bind,

@@ -20,10 +20,14 @@ SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.
        COALESCE((SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id AND h.cause <> 'backfill' ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS past_fire,
        COALESCE((SELECT min(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'), 'epoch')::timestamptz AS planned_fire,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by,
+       COALESCE(jp.from_at, 'epoch')::timestamptz AS job_paused_at, COALESCE(jp.to_at, 'epoch')::timestamptz AS job_paused_until,
+       COALESCE(jp.reason, '')::text AS job_pause_reason, COALESCE(jp.paused_by, '')::text AS job_paused_by
   FROM jobs j JOIN job_due d ON d.job_id = j.id
   LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
+  LEFT JOIN LATERAL (SELECT * FROM job_pauses o WHERE o.job_id = j.id AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) jp ON true
  WHERE j.id = @id;
 
 -- name: JobRow :one

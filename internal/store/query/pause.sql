@@ -1,7 +1,12 @@
 -- name: PausesForPlanning :many
-SELECT p.group_name::text AS group_name, p.from_at::timestamptz AS from_at, p.to_at, p.reason::text AS reason,
+-- Returns the pauses of all groups, and of the given jobs, that are not over or that ended since an instant. The caller has locked the
+-- job_due rows of the jobs.
+SELECT 0::bigint AS job_id, p.group_name::text AS group_name, p.from_at::timestamptz AS from_at, p.to_at, p.reason::text AS reason,
        p.paused_by::text AS paused_by, p.resumed_by::text AS resumed_by
-  FROM pauses_for_planning(@since::timestamptz) p;
+  FROM pauses_for_planning(@since::timestamptz) p
+UNION ALL
+SELECT o.job_id, '', o.from_at, o.to_at, o.reason, o.paused_by, o.resumed_by FROM job_pauses o
+ WHERE o.job_id = ANY(@job_ids::bigint[]) AND (o.to_at IS NULL OR o.to_at >= @since::timestamptz);
 
 -- name: LockPauses :exec
 -- Waits for the transactions that are planning, so that none plans by the previous pauses any more.
@@ -21,6 +26,32 @@ UPDATE group_pauses SET to_at = @to_at, reason = @reason, paused_by = @paused_by
 
 -- name: EndPause :exec
 UPDATE group_pauses SET to_at = @at, resumed_by = @resumed_by WHERE id = @id;
+
+-- name: ActiveJobPause :many
+-- The caller holds the job's lock, here and in the queries below that change a pause of a job.
+SELECT id, from_at, to_at, reason, paused_by FROM job_pauses
+ WHERE job_id = @job_id AND (to_at IS NULL OR to_at > @now::timestamptz)
+ ORDER BY from_at LIMIT 1;
+
+-- name: InsertJobPause :exec
+INSERT INTO job_pauses (job_id, from_at, to_at, reason, paused_by) VALUES (@job_id, @from_at, @to_at, @reason, @paused_by);
+
+-- name: ChangeJobPause :exec
+UPDATE job_pauses SET to_at = @to_at, reason = @reason, paused_by = @paused_by WHERE id = @id;
+
+-- name: EndJobPause :exec
+UPDATE job_pauses SET to_at = @at, resumed_by = @resumed_by WHERE id = @id;
+
+-- name: ParkJob :exec
+UPDATE job_due SET paused_until = COALESCE(sqlc.narg('to_at')::timestamptz, 'infinity'),
+       parked = CASE WHEN next_due_at IS NOT NULL THEN '' ELSE parked END,
+       next_due_at = CASE WHEN next_due_at IS NOT NULL THEN @look_at::timestamptz END
+ WHERE job_id = @job_id;
+
+-- name: UnparkJob :exec
+UPDATE job_due SET paused_until = @now::timestamptz, parked = NULL,
+       next_due_at = CASE WHEN next_due_at IS NOT NULL THEN LEAST(next_due_at, @now::timestamptz) END
+ WHERE job_id = @job_id;
 
 -- name: OpenPauses :many
 -- Returns pauses with work left: runs planned ahead have to be taken back, or the pause is over and its jobs have to be
@@ -60,6 +91,7 @@ UPDATE job_due d
 UPDATE group_pauses SET taken_back = true WHERE id = @id AND to_at IS NOT DISTINCT FROM sqlc.narg('to_at')::timestamptz;
 
 -- name: ParkDue :exec
+-- The group is empty if a pause of the job itself keeps it from being planned.
 UPDATE job_due d SET parked = w.group_name
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@groups::text[]) AS group_name) w
  WHERE d.job_id = w.job_id;

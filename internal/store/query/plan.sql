@@ -4,8 +4,9 @@ SELECT clock_timestamp()::timestamptz AS now;
 -- name: LockDueJobs :many
 -- Takes due jobs without waiting for those that another scheduler is planning. Here and in every query that finds due
 -- rows by an index, the comparison uses statement_timestamp. clock_timestamp is volatile, so it would be evaluated for
--- every entry.
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+-- every entry. paused says, here and below, that the pauses of the job matter. Planning looks back by less than a minute.
+SELECT job_id, version, next_fire_time, next_due_at, decided_through,
+       ((paused_until > LEAST(next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused, clock_timestamp()::timestamptz AS now
   FROM job_due
  WHERE next_due_at <= statement_timestamp() + @horizon::interval
  ORDER BY next_due_at
@@ -13,7 +14,8 @@ SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_time
    FOR UPDATE SKIP LOCKED;
 
 -- name: LockJob :one
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked,
+       ((paused_until > LEAST(next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused, clock_timestamp()::timestamptz AS now
   FROM job_due WHERE job_id = @job_id FOR UPDATE;
 
 -- name: StrandedJobs :many
@@ -25,7 +27,8 @@ SELECT DISTINCT s.job_id FROM (
      ORDER BY due_at LIMIT @batch) s;
 
 -- name: LockJobs :many
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through,
+       ((paused_until > LEAST(next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused, clock_timestamp()::timestamptz AS now
   FROM job_due WHERE job_id = ANY(@job_ids::bigint[]) ORDER BY job_id FOR UPDATE SKIP LOCKED;
 
 -- name: StrandedRuns :many
@@ -66,10 +69,11 @@ SELECT unnest(@job_ids::bigint[]), NULLIF(unnest(@groups::text[]), ''), unnest(@
        NULLIF(unnest(@why_notes::text[]), '');
 
 -- name: AdvanceDue :exec
--- The epoch stands for null, because the driver's arrays of time values have no nulls.
+-- The epoch stands for null, because the driver's arrays of time values have no nulls. A pause of the job itself that is over no longer
+-- parks it. ParkDue follows if one lasts.
 UPDATE job_due d
    SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch'),
-       decided_through = NULLIF(w.decided, 'epoch')
+       decided_through = NULLIF(w.decided, 'epoch'), parked = NULLIF(d.parked, '')
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@next_fires::timestamptz[]) AS next_fire,
                unnest(@next_dues::timestamptz[]) AS next_due, unnest(@decideds::timestamptz[]) AS decided) w
  WHERE d.job_id = w.job_id;

@@ -40,12 +40,14 @@ WITH e AS (
 )
 INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, message_notes, output, param,
        attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, kill_requested_at, lateness_ms,
-       last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id, trace)
+       last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id, trace,
+       waited_note, waited_ms)
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, NULLIF(e.message_notes, ''), e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
        COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms),
-       e.last_line, r.instance, r.boot_id, r.route, r.route_note, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.trace
+       e.last_line, r.instance, r.boot_id, r.route, r.route_note, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.trace,
+       r.waiting_note, CASE WHEN r.waiting IS NULL THEN r.waited_ms ELSE GREATEST((extract(epoch FROM clock_timestamp() - r.due_at) * 1000)::bigint, 0) END
   FROM e JOIN runs_live r ON r.id = e.id
 RETURNING id, lateness_ms;
 
@@ -67,7 +69,7 @@ WITH e AS (
 UPDATE runs_live r
    SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
        message = e.message, message_notes = NULLIF(e.message_notes, ''), avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
-       give_up_at = NULL, waiting = NULL, waiting_note = NULL, started_at = NULL, dispatched_at = NULL,
+       give_up_at = NULL, waiting = NULL, waiting_note = NULL, waited_ms = NULL, started_at = NULL, dispatched_at = NULL,
        lateness_ms = COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms)
   FROM e WHERE r.id = e.id
 RETURNING r.*;
@@ -104,8 +106,9 @@ SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, n.id AS next_id
 
 -- name: Release :many
 -- The new due instant is the instant of release, but not earlier than the old one: the process that held the run
--- estimates this clock, and its estimate may be a little ahead.
-UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, waiting_note = NULL, rung_at = clock_timestamp(),
+-- estimates this clock, and its estimate may be a little ahead. The note stays: it says why the run waited.
+UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
+       waited_ms = GREATEST((extract(epoch FROM clock_timestamp() - r.due_at) * 1000)::bigint, 0),
        due_at = GREATEST(r.due_at, date_trunc('milliseconds', clock_timestamp()))
  WHERE r.id = ANY(@ids::uuid[]) AND r.held
 RETURNING r.*;

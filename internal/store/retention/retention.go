@@ -17,7 +17,7 @@
 // Logs are deleted with their runs, or earlier, by the server's retention of logs. The runs of a deleted job are kept
 // by the server's settings.
 //
-// Bulk actions are deleted seven days after their end.
+// Bulk actions are deleted seven days after their end. Processes of executors are deleted when no run is kept that could name them.
 package retention
 
 import (
@@ -87,7 +87,7 @@ func (k *Keeper) Keep(ctx context.Context, runs, logs time.Duration) error {
 		return pgerr.Translate(err)
 	}
 	// A day that is locked by a reader must not prevent the rest.
-	faults := []error{pgerr.Translate(p.days(ctx)), pgerr.Translate(p.bulkActions(ctx))}
+	faults := []error{pgerr.Translate(p.days(ctx)), pgerr.Translate(p.bulkActions(ctx)), pgerr.Translate(p.executorBoots(ctx))}
 	for _, j := range p.jobs {
 		if err := p.expire(ctx, j); err != nil {
 			faults = append(faults, pgerr.Translate(err))
@@ -164,6 +164,16 @@ func (p *pass) days(ctx context.Context) error {
 // bulkActions deletes bulk actions, with the lists of their new runs, a week after their end.
 func (p *pass) bulkActions(ctx context.Context) error {
 	_, err := p.pool.Exec(ctx, `DELETE FROM bulk_actions WHERE finished_at < $1`, p.now.Add(-bulkKept))
+	return err
+}
+
+// executorBoots deletes processes of executors that ended before the oldest run that any job keeps.
+func (p *pass) executorBoots(ctx context.Context) error {
+	keeps := p.runs
+	for _, j := range p.jobs {
+		keeps = max(keeps, j.keeps)
+	}
+	_, err := p.pool.Exec(ctx, `DELETE FROM executor_boots WHERE last_seen < $1`, p.now.Add(-keeps-24*time.Hour))
 	return err
 }
 

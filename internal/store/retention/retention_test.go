@@ -136,6 +136,28 @@ func TestBulkActions(t *testing.T) {
 	}
 }
 
+// A process of an executor is kept while any job keeps runs that may name it.
+func TestExecutorBoots(t *testing.T) {
+	f := newFixture(t)
+	f.exec(`INSERT INTO executor_boots (group_name, boot_id, instance, version, host, last_seen)
+		SELECT 'g', days::text, 'one', '', '', now() - make_interval(days => days) FROM unnest(ARRAY[1, 40, 100]) days`)
+	keep := func(want string) {
+		t.Helper()
+		if err := retention.New(f.pool).Keep(t.Context(), 30*day, 7*day); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.one(`SELECT string_agg(boot_id, ' ' ORDER BY last_seen) FROM executor_boots`); got != want {
+			t.Errorf("left: %s; want %s", got, want)
+		}
+	}
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('g', '\x00')`)
+	f.exec(`INSERT INTO jobs (group_name, name, enabled, kind, spec, version, created_at, updated_at)
+		VALUES ('g', 'keeps-long', false, 'none', '{"retention":"1200h"}', 1, now(), now())`)
+	keep("40 1")
+	f.exec(`DELETE FROM jobs`)
+	keep("1")
+}
+
 // A job's last scheduled run is kept beyond the retention. Otherwise, an edit could plan its fire time again.
 func TestLastScheduledRunStays(t *testing.T) {
 	f := newFixture(t)

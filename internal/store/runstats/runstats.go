@@ -9,6 +9,9 @@
 // So the roll-up stays behind the oldest transaction in progress: see safeBound, which also explains why each run is counted
 // once.
 //
+// The same transaction writes the health of the jobs whose runs it counts, so that each run counts once: see package jobhealth. The health has
+// a separate mark, because the binary of the previous release counts runs without writing the health.
+//
 // Firing and settling are not affected, except for a timestamp in the row and an index of block ranges.
 //
 // Entries of the missed ledger are rolled up too, by the beginning of the transaction that wrote them, up to a mark of
@@ -45,10 +48,12 @@ const (
 	// HoursKept is how long counts by hour are kept.
 	HoursKept = 400 * 24 * time.Hour
 
-	rollUpMax = time.Minute // maximum window of one transaction
-	readMax   = 10 * time.Second
-	tailMax   = 10 * time.Minute // how much is read beyond the mark; if the roll-up is further behind, readers report it
-	sweepRows = 10_000
+	rollUpMax  = time.Minute // maximum window of one transaction
+	readMax    = 10 * time.Second
+	tailMax    = 10 * time.Minute // how much is read beyond the mark; if the roll-up is further behind, readers report it
+	sweepRows  = 10_000
+	healthMost = time.Minute // maximum window in which only the health of jobs is written
+
 	leastStep = 2 * time.Second // with smaller steps, a roll-up that catches up would never reach the clock
 )
 
@@ -58,8 +63,8 @@ type Store struct{ pool *pgxpool.Pool }
 // New returns a Store on a pool whose connections have Belfry's schema on their search path.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
 
-// RollUp counts the runs that were settled in the next window of time. It returns the instant through which everything
-// is counted, and the database's clock. moved is false if there is nothing to do yet or another process does it.
+// RollUp counts the runs that were settled in the next window of time, and adds them to the health of their jobs. It returns the instant
+// through which everything is counted, and the database's clock. moved is false if there is nothing to do yet or another process does it.
 func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, moved bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
 	defer cancel()
@@ -81,29 +86,74 @@ func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, t
 		if safe.Before(upto) {
 			upto = safe
 		}
-		if upto.Sub(through) < min(window, leastStep) {
-			return nil
-		}
 		if err := byIndex(ctx, tx); err != nil {
 			return err
 		}
-		if runs, err = q.RollUp(ctx, sqlcgen.RollUpParams{Lo: &through, Hi: &upto}); err != nil {
+		if upto.Sub(through) < min(window, leastStep) {
+			moved, err = catchUpHealth(ctx, tx, mark, window)
 			return err
 		}
-		uptoMissed := upto
-		if most := mark.MissedThrough.Add(window); most.Before(upto) {
-			uptoMissed = most
-		}
-		if err := q.RollUpMissed(ctx, sqlcgen.RollUpMissedParams{Lo: mark.MissedThrough, Hi: uptoMissed}); err != nil {
-			return err
-		}
-		if err := q.SetMark(ctx, sqlcgen.SetMarkParams{Through: upto, MissedThrough: uptoMissed}); err != nil {
+		if runs, err = rollUp(ctx, tx, mark, upto, window); err != nil {
 			return err
 		}
 		through, moved = upto, true
 		return nil
 	})
 	return runs, through, now, moved, pgerr.Translate(err)
+}
+
+// rollUp counts the runs that were settled between the mark and upto, and the entries of the missed ledger in a window.
+func rollUp(ctx context.Context, tx pgx.Tx, mark sqlcgen.MarkRow, upto time.Time, window time.Duration) (runs int64, err error) {
+	q := sqlcgen.New(tx)
+	settled, err := readWindow(ctx, tx, mark.Through, upto)
+	if err != nil {
+		return 0, err
+	}
+	if err := settled.addCounts(ctx, q); err != nil {
+		return 0, err
+	}
+	uptoMissed := upto
+	if most := mark.MissedThrough.Add(window); most.Before(upto) {
+		uptoMissed = most
+	}
+	if err := q.RollUpMissed(ctx, sqlcgen.RollUpMissedParams{Lo: mark.MissedThrough, Hi: uptoMissed}); err != nil {
+		return 0, err
+	}
+	uptoHealth := mark.HealthThrough
+	if !uptoHealth.Before(mark.Through) {
+		uptoHealth = upto
+		if err := byJob(ctx, tx); err != nil {
+			return 0, err
+		}
+		if err := settled.addHealth(ctx, q, upto); err != nil {
+			return 0, err
+		}
+	}
+	return settled.runs, q.SetMark(ctx, sqlcgen.SetMarkParams{Through: upto, MissedThrough: uptoMissed, HealthThrough: uptoHealth})
+}
+
+// catchUpHealth adds runs to the health of their jobs that are already counted. There are such runs after an update to this version, and after
+// the previous version was in use.
+func catchUpHealth(ctx context.Context, tx pgx.Tx, mark sqlcgen.MarkRow, window time.Duration) (moved bool, err error) {
+	if !mark.HealthThrough.Before(mark.Through) {
+		return false, nil
+	}
+	upto := mark.HealthThrough.Add(min(window, healthMost))
+	if mark.Through.Before(upto) {
+		upto = mark.Through
+	}
+	settled, err := readWindow(ctx, tx, mark.HealthThrough, upto)
+	if err != nil {
+		return false, err
+	}
+	if err := byJob(ctx, tx); err != nil {
+		return false, err
+	}
+	q := sqlcgen.New(tx)
+	if err := settled.addHealth(ctx, q, upto); err != nil {
+		return false, err
+	}
+	return true, q.SetMark(ctx, sqlcgen.SetMarkParams{Through: mark.Through, MissedThrough: mark.MissedThrough, HealthThrough: upto})
 }
 
 // byIndex leaves the planner no other path to the history than the index of block ranges, whatever its statistics are.

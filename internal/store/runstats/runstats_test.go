@@ -39,7 +39,7 @@ func fixtureOf(t *testing.T, conns int32) *fixture {
 	}
 	t.Cleanup(s.Close)
 	f := &fixture{t, s.Pool(), statstore.New(s.Pool())}
-	f.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`) // the copied template database has older marks
+	f.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now(), health_through = now()`) // the copied template database has older marks
 	return f
 }
 

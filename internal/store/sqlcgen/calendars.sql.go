@@ -233,7 +233,8 @@ func (q *Queries) JobsOfCalendar(ctx context.Context, arg JobsOfCalendarParams) 
 }
 
 const jobsToReplan = `-- name: JobsToReplan :many
-SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through, (d.parked IS NOT NULL)::bool AS parked
+SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through, (d.parked IS NOT NULL)::bool AS parked,
+       ((d.paused_until > LEAST(d.next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused
   FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = ANY($1::bigint[]) ORDER BY j.id
 `
 
@@ -247,6 +248,7 @@ type JobsToReplanRow struct {
 	NextDueAt      *time.Time
 	DecidedThrough *time.Time
 	Parked         bool
+	Paused         bool
 }
 
 // Returns the jobs whose planning LockPlanning has locked.
@@ -269,6 +271,7 @@ func (q *Queries) JobsToReplan(ctx context.Context, ids []int64) ([]JobsToReplan
 			&i.NextDueAt,
 			&i.DecidedThrough,
 			&i.Parked,
+			&i.Paused,
 		); err != nil {
 			return nil, err
 		}

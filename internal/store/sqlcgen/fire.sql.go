@@ -14,7 +14,7 @@ import (
 
 const admitRuns = `-- name: AdmitRuns :many
 UPDATE runs_live r
-   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), waiting_note = NULLIF(w.waiting_note, ''),
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), waiting_note = COALESCE(NULLIF(w.waiting_note, ''), r.waiting_note),
        route = COALESCE(w.route, ($1::text[])[w.how]), route_note = NULLIF(COALESCE(w.route_note, ($2::text[])[w.how]), ''),
        instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, ($3::text[])[w.way]) END,
        boot_id = CASE WHEN w.way > 0 THEN COALESCE(w.boot, ($4::text[])[w.way]) END,
@@ -138,15 +138,15 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 const bindWaiting = `-- name: BindWaiting :many
 UPDATE runs_live r
    SET instance = w.instance, boot_id = w.boot, bind = r.bind + 1, bound_at = clock_timestamp(),
-       dispatched_at = clock_timestamp(), route = w.route, route_note = NULLIF(w.route_note, ''), waiting = NULL, waiting_note = NULL,
-       give_up_at = NULLIF(w.give_up, 'epoch')
+       dispatched_at = clock_timestamp(), route = w.route, route_note = NULLIF(w.route_note, ''), waiting = NULL,
+       waited_ms = GREATEST((extract(epoch FROM clock_timestamp() - r.due_at) * 1000)::bigint, 0), give_up_at = NULLIF(w.give_up, 'epoch')
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt,
                unnest($3::text[]) AS instance, unnest($4::text[]) AS boot,
                unnest($5::text[]) AS route, unnest($6::text[]) AS route_note,
                unnest($7::timestamptz[]) AS give_up) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL AND r.kill_requested_at IS NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type BindWaitingParams struct {
@@ -159,6 +159,7 @@ type BindWaitingParams struct {
 	GiveUps    []time.Time
 }
 
+// The note stays: it says why the run waited.
 func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, bindWaiting,
 		arg.Ids,
@@ -222,6 +223,7 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -436,7 +438,7 @@ UPDATE runs_live r
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
    AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - $14::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type ExpandFirstParams struct {
@@ -527,6 +529,7 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -591,7 +594,7 @@ func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]FireableR
 }
 
 const heldAt = `-- name: HeldAt :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance) w
     ON r.job_id = w.job_id AND r.held AND (r.held_on = w.instance) IS TRUE
  ORDER BY r.id
@@ -657,6 +660,7 @@ func (q *Queries) HeldAt(ctx context.Context, arg HeldAtParams) ([]RunsLive, err
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -787,7 +791,7 @@ SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.
                unnest($5::text[]) AS boot, unnest($6::text[]) AS pin, unnest($7::text[]) AS route,
                unnest($8::text[]) AS route_note, unnest($9::text[]) AS waiting, unnest($10::text[]) AS waiting_note) w
   JOIN runs_live f ON f.id = $11
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms
 `
 
 type InsertShardsParams struct {
@@ -871,6 +875,7 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -942,7 +947,7 @@ func (q *Queries) LiveOwners(ctx context.Context, owners []domain.RunID) ([]doma
 }
 
 const liveRuns = `-- name: LiveRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live WHERE id = ANY($1::uuid[])
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms FROM runs_live WHERE id = ANY($1::uuid[])
 `
 
 func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
@@ -1000,6 +1005,7 @@ func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -1065,14 +1071,14 @@ func (q *Queries) LockSlots(ctx context.Context, arg LockSlotsParams) ([]BlockSl
 
 const markRunning = `-- name: MarkRunning :many
 UPDATE runs_live r
-   SET state = 'running', started_at = w.started_at, waiting = NULL, waiting_note = NULL,
+   SET state = 'running', started_at = w.started_at, waiting = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt,
                unnest($3::text[]) AS instance, unnest($4::text[]) AS boot, unnest($5::int[]) AS bind,
                unnest($6::timestamptz[]) AS started_at) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued') IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type MarkRunningParams struct {
@@ -1147,6 +1153,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -1159,7 +1166,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 }
 
 const ownerRuns = `-- name: OwnerRuns :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance, unnest($3::uuid[]) AS owner) w
     ON r.job_id = w.job_id
  WHERE (COALESCE(r.broadcast_id, r.id) = w.owner AND (w.instance = '' OR r.instance = w.instance)) IS TRUE
@@ -1228,6 +1235,7 @@ func (q *Queries) OwnerRuns(ctx context.Context, arg OwnerRunsParams) ([]RunsLiv
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -1279,7 +1287,7 @@ UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type RaiseBindsParams struct {
@@ -1344,6 +1352,7 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -1461,7 +1470,7 @@ UPDATE runs_live r
                unnest($6::text[]) AS avoid) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type UnbindParams struct {
@@ -1536,6 +1545,7 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}

@@ -289,10 +289,14 @@ SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.
        COALESCE((SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id AND h.cause <> 'backfill' ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS past_fire,
        COALESCE((SELECT min(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'), 'epoch')::timestamptz AS planned_fire,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by,
+       COALESCE(jp.from_at, 'epoch')::timestamptz AS job_paused_at, COALESCE(jp.to_at, 'epoch')::timestamptz AS job_paused_until,
+       COALESCE(jp.reason, '')::text AS job_pause_reason, COALESCE(jp.paused_by, '')::text AS job_paused_by
   FROM jobs j JOIN job_due d ON d.job_id = j.id
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
+  LEFT JOIN LATERAL (SELECT id, job_id, from_at, to_at, reason, paused_by, resumed_by FROM job_pauses o WHERE o.job_id = j.id AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) jp ON true
  WHERE j.id = $1
 `
 
@@ -312,6 +316,10 @@ type JobRow struct {
 	PausedUntil    time.Time
 	PauseReason    string
 	PausedBy       string
+	JobPausedAt    time.Time
+	JobPausedUntil time.Time
+	JobPauseReason string
+	JobPausedBy    string
 }
 
 func (q *Queries) Job(ctx context.Context, id int64) (JobRow, error) {
@@ -333,6 +341,10 @@ func (q *Queries) Job(ctx context.Context, id int64) (JobRow, error) {
 		&i.PausedUntil,
 		&i.PauseReason,
 		&i.PausedBy,
+		&i.JobPausedAt,
+		&i.JobPausedUntil,
+		&i.JobPauseReason,
+		&i.JobPausedBy,
 	)
 	return i, err
 }
@@ -659,7 +671,7 @@ func (q *Queries) SetDue(ctx context.Context, arg SetDueParams) error {
 }
 
 const unstartedOf = `-- name: UnstartedOf :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms FROM runs_live
  WHERE job_id = $1 AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id
 `
 
@@ -718,6 +730,7 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}

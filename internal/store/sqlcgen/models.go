@@ -76,4 +76,5 @@ type RunsLive struct {
 	MessageNotes    *string
 	KillWhyNote     *string
 	Trace           *string
+	WaitedMs        *int64
 }

@@ -10,6 +10,52 @@ import (
 	"time"
 )
 
+const activeJobPause = `-- name: ActiveJobPause :many
+SELECT id, from_at, to_at, reason, paused_by FROM job_pauses
+ WHERE job_id = $1 AND (to_at IS NULL OR to_at > $2::timestamptz)
+ ORDER BY from_at LIMIT 1
+`
+
+type ActiveJobPauseParams struct {
+	JobID int64
+	Now   time.Time
+}
+
+type ActiveJobPauseRow struct {
+	ID       int64
+	FromAt   time.Time
+	ToAt     *time.Time
+	Reason   string
+	PausedBy string
+}
+
+// The caller holds the job's lock, here and in the queries below that change a pause of a job.
+func (q *Queries) ActiveJobPause(ctx context.Context, arg ActiveJobPauseParams) ([]ActiveJobPauseRow, error) {
+	rows, err := q.db.Query(ctx, activeJobPause, arg.JobID, arg.Now)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ActiveJobPauseRow
+	for rows.Next() {
+		var i ActiveJobPauseRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.FromAt,
+			&i.ToAt,
+			&i.Reason,
+			&i.PausedBy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const activePause = `-- name: ActivePause :many
 SELECT id, from_at, to_at, reason, paused_by FROM group_pauses
  WHERE group_name = $1 AND (to_at IS NULL OR to_at > $2::timestamptz)
@@ -55,6 +101,27 @@ func (q *Queries) ActivePause(ctx context.Context, arg ActivePauseParams) ([]Act
 	return items, nil
 }
 
+const changeJobPause = `-- name: ChangeJobPause :exec
+UPDATE job_pauses SET to_at = $1, reason = $2, paused_by = $3 WHERE id = $4
+`
+
+type ChangeJobPauseParams struct {
+	ToAt     *time.Time
+	Reason   string
+	PausedBy string
+	ID       int64
+}
+
+func (q *Queries) ChangeJobPause(ctx context.Context, arg ChangeJobPauseParams) error {
+	_, err := q.db.Exec(ctx, changeJobPause,
+		arg.ToAt,
+		arg.Reason,
+		arg.PausedBy,
+		arg.ID,
+	)
+	return err
+}
+
 const changePause = `-- name: ChangePause :exec
 UPDATE group_pauses SET to_at = $1, reason = $2, paused_by = $3, taken_back = false WHERE id = $4
 `
@@ -76,6 +143,21 @@ func (q *Queries) ChangePause(ctx context.Context, arg ChangePauseParams) error 
 	return err
 }
 
+const endJobPause = `-- name: EndJobPause :exec
+UPDATE job_pauses SET to_at = $1, resumed_by = $2 WHERE id = $3
+`
+
+type EndJobPauseParams struct {
+	At        *time.Time
+	ResumedBy string
+	ID        int64
+}
+
+func (q *Queries) EndJobPause(ctx context.Context, arg EndJobPauseParams) error {
+	_, err := q.db.Exec(ctx, endJobPause, arg.At, arg.ResumedBy, arg.ID)
+	return err
+}
+
 const endPause = `-- name: EndPause :exec
 UPDATE group_pauses SET to_at = $1, resumed_by = $2 WHERE id = $3
 `
@@ -88,6 +170,29 @@ type EndPauseParams struct {
 
 func (q *Queries) EndPause(ctx context.Context, arg EndPauseParams) error {
 	_, err := q.db.Exec(ctx, endPause, arg.At, arg.ResumedBy, arg.ID)
+	return err
+}
+
+const insertJobPause = `-- name: InsertJobPause :exec
+INSERT INTO job_pauses (job_id, from_at, to_at, reason, paused_by) VALUES ($1, $2, $3, $4, $5)
+`
+
+type InsertJobPauseParams struct {
+	JobID    int64
+	FromAt   time.Time
+	ToAt     *time.Time
+	Reason   string
+	PausedBy string
+}
+
+func (q *Queries) InsertJobPause(ctx context.Context, arg InsertJobPauseParams) error {
+	_, err := q.db.Exec(ctx, insertJobPause,
+		arg.JobID,
+		arg.FromAt,
+		arg.ToAt,
+		arg.Reason,
+		arg.PausedBy,
+	)
 	return err
 }
 
@@ -205,8 +310,27 @@ type ParkDueParams struct {
 	Groups []string
 }
 
+// The group is empty if a pause of the job itself keeps it from being planned.
 func (q *Queries) ParkDue(ctx context.Context, arg ParkDueParams) error {
 	_, err := q.db.Exec(ctx, parkDue, arg.JobIds, arg.Groups)
+	return err
+}
+
+const parkJob = `-- name: ParkJob :exec
+UPDATE job_due SET paused_until = COALESCE($1::timestamptz, 'infinity'),
+       parked = CASE WHEN next_due_at IS NOT NULL THEN '' ELSE parked END,
+       next_due_at = CASE WHEN next_due_at IS NOT NULL THEN $2::timestamptz END
+ WHERE job_id = $3
+`
+
+type ParkJobParams struct {
+	ToAt   *time.Time
+	LookAt time.Time
+	JobID  int64
+}
+
+func (q *Queries) ParkJob(ctx context.Context, arg ParkJobParams) error {
+	_, err := q.db.Exec(ctx, parkJob, arg.ToAt, arg.LookAt, arg.JobID)
 	return err
 }
 
@@ -223,12 +347,21 @@ func (q *Queries) PausedNow(ctx context.Context, groupName string) (bool, error)
 }
 
 const pausesForPlanning = `-- name: PausesForPlanning :many
-SELECT p.group_name::text AS group_name, p.from_at::timestamptz AS from_at, p.to_at, p.reason::text AS reason,
+SELECT 0::bigint AS job_id, p.group_name::text AS group_name, p.from_at::timestamptz AS from_at, p.to_at, p.reason::text AS reason,
        p.paused_by::text AS paused_by, p.resumed_by::text AS resumed_by
   FROM pauses_for_planning($1::timestamptz) p
+UNION ALL
+SELECT o.job_id, '', o.from_at, o.to_at, o.reason, o.paused_by, o.resumed_by FROM job_pauses o
+ WHERE o.job_id = ANY($2::bigint[]) AND (o.to_at IS NULL OR o.to_at >= $1::timestamptz)
 `
 
+type PausesForPlanningParams struct {
+	Since  time.Time
+	JobIds []int64
+}
+
 type PausesForPlanningRow struct {
+	JobID     int64
 	GroupName string
 	FromAt    time.Time
 	ToAt      *time.Time
@@ -237,8 +370,10 @@ type PausesForPlanningRow struct {
 	ResumedBy string
 }
 
-func (q *Queries) PausesForPlanning(ctx context.Context, since time.Time) ([]PausesForPlanningRow, error) {
-	rows, err := q.db.Query(ctx, pausesForPlanning, since)
+// Returns the pauses of all groups, and of the given jobs, that are not over or that ended since an instant. The caller has locked the
+// job_due rows of the jobs.
+func (q *Queries) PausesForPlanning(ctx context.Context, arg PausesForPlanningParams) ([]PausesForPlanningRow, error) {
+	rows, err := q.db.Query(ctx, pausesForPlanning, arg.Since, arg.JobIds)
 	if err != nil {
 		return nil, err
 	}
@@ -247,6 +382,7 @@ func (q *Queries) PausesForPlanning(ctx context.Context, since time.Time) ([]Pau
 	for rows.Next() {
 		var i PausesForPlanningRow
 		if err := rows.Scan(
+			&i.JobID,
 			&i.GroupName,
 			&i.FromAt,
 			&i.ToAt,
@@ -408,4 +544,20 @@ func (q *Queries) TakeBackPaused(ctx context.Context, arg TakeBackPausedParams) 
 		return nil, err
 	}
 	return items, nil
+}
+
+const unparkJob = `-- name: UnparkJob :exec
+UPDATE job_due SET paused_until = $1::timestamptz, parked = NULL,
+       next_due_at = CASE WHEN next_due_at IS NOT NULL THEN LEAST(next_due_at, $1::timestamptz) END
+ WHERE job_id = $2
+`
+
+type UnparkJobParams struct {
+	Now   time.Time
+	JobID int64
+}
+
+func (q *Queries) UnparkJob(ctx context.Context, arg UnparkJobParams) error {
+	_, err := q.db.Exec(ctx, unparkJob, arg.Now, arg.JobID)
+	return err
 }

@@ -15,7 +15,7 @@ import (
 const advanceDue = `-- name: AdvanceDue :exec
 UPDATE job_due d
    SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch'),
-       decided_through = NULLIF(w.decided, 'epoch')
+       decided_through = NULLIF(w.decided, 'epoch'), parked = NULLIF(d.parked, '')
   FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::timestamptz[]) AS next_fire,
                unnest($3::timestamptz[]) AS next_due, unnest($4::timestamptz[]) AS decided) w
  WHERE d.job_id = w.job_id
@@ -28,7 +28,8 @@ type AdvanceDueParams struct {
 	Decideds  []time.Time
 }
 
-// The epoch stands for null, because the driver's arrays of time values have no nulls.
+// The epoch stands for null, because the driver's arrays of time values have no nulls. A pause of the job itself that is over no longer
+// parks it. ParkDue follows if one lasts.
 func (q *Queries) AdvanceDue(ctx context.Context, arg AdvanceDueParams) error {
 	_, err := q.db.Exec(ctx, advanceDue,
 		arg.JobIds,
@@ -350,7 +351,8 @@ func (q *Queries) InsertScheduled(ctx context.Context, arg InsertScheduledParams
 }
 
 const lockDueJobs = `-- name: LockDueJobs :many
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through,
+       ((paused_until > LEAST(next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused, clock_timestamp()::timestamptz AS now
   FROM job_due
  WHERE next_due_at <= statement_timestamp() + $1::interval
  ORDER BY next_due_at
@@ -369,12 +371,13 @@ type LockDueJobsRow struct {
 	NextFireTime   *time.Time
 	NextDueAt      *time.Time
 	DecidedThrough *time.Time
+	Paused         bool
 	Now            time.Time
 }
 
 // Takes due jobs without waiting for those that another scheduler is planning. Here and in every query that finds due
 // rows by an index, the comparison uses statement_timestamp. clock_timestamp is volatile, so it would be evaluated for
-// every entry.
+// every entry. paused says, here and below, that the pauses of the job matter. Planning looks back by less than a minute.
 func (q *Queries) LockDueJobs(ctx context.Context, arg LockDueJobsParams) ([]LockDueJobsRow, error) {
 	rows, err := q.db.Query(ctx, lockDueJobs, arg.Horizon, arg.Batch)
 	if err != nil {
@@ -390,6 +393,7 @@ func (q *Queries) LockDueJobs(ctx context.Context, arg LockDueJobsParams) ([]Loc
 			&i.NextFireTime,
 			&i.NextDueAt,
 			&i.DecidedThrough,
+			&i.Paused,
 			&i.Now,
 		); err != nil {
 			return nil, err
@@ -403,7 +407,8 @@ func (q *Queries) LockDueJobs(ctx context.Context, arg LockDueJobsParams) ([]Loc
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked,
+       ((paused_until > LEAST(next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused, clock_timestamp()::timestamptz AS now
   FROM job_due WHERE job_id = $1 FOR UPDATE
 `
 
@@ -414,6 +419,7 @@ type LockJobRow struct {
 	NextDueAt      *time.Time
 	DecidedThrough *time.Time
 	Parked         bool
+	Paused         bool
 	Now            time.Time
 }
 
@@ -427,13 +433,15 @@ func (q *Queries) LockJob(ctx context.Context, jobID int64) (LockJobRow, error) 
 		&i.NextDueAt,
 		&i.DecidedThrough,
 		&i.Parked,
+		&i.Paused,
 		&i.Now,
 	)
 	return i, err
 }
 
 const lockJobs = `-- name: LockJobs :many
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through,
+       ((paused_until > LEAST(next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused, clock_timestamp()::timestamptz AS now
   FROM job_due WHERE job_id = ANY($1::bigint[]) ORDER BY job_id FOR UPDATE SKIP LOCKED
 `
 
@@ -443,6 +451,7 @@ type LockJobsRow struct {
 	NextFireTime   *time.Time
 	NextDueAt      *time.Time
 	DecidedThrough *time.Time
+	Paused         bool
 	Now            time.Time
 }
 
@@ -461,6 +470,7 @@ func (q *Queries) LockJobs(ctx context.Context, jobIds []int64) ([]LockJobsRow, 
 			&i.NextFireTime,
 			&i.NextDueAt,
 			&i.DecidedThrough,
+			&i.Paused,
 			&i.Now,
 		); err != nil {
 			return nil, err

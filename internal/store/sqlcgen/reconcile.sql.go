@@ -158,7 +158,7 @@ func (q *Queries) MakeDays(ctx context.Context, days []pgtype.Date) error {
 }
 
 const pastDeadline = `-- name: PastDeadline :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
  WHERE w.deadline_at < statement_timestamp() AND r.state = 'queued' AND r.instance IS NULL
  ORDER BY w.deadline_at LIMIT $1
 `
@@ -218,6 +218,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -230,7 +231,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 }
 
 const pastGiveUp = `-- name: PastGiveUp :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms FROM runs_live
  WHERE give_up_at < statement_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
    AND (group_name = $1::text) IS TRUE
  ORDER BY give_up_at LIMIT $2
@@ -296,6 +297,7 @@ func (q *Queries) PastGiveUp(ctx context.Context, arg PastGiveUpParams) ([]RunsL
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -313,7 +315,7 @@ UPDATE runs_live r SET kill_requested_at = COALESCE(r.kill_requested_at, clock_t
        kill_why_note = CASE WHEN r.kill_requested_at IS NULL THEN k.note ELSE r.kill_why_note END
   FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::text[]) AS why, unnest($4::text[]) AS note) k
  WHERE r.id = k.id
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type RequestKillParams struct {
@@ -384,6 +386,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -396,7 +399,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 }
 
 const runsOfBoot = `-- name: RunsOfBoot :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms FROM runs_live
  WHERE group_name = $1 AND instance = $2::text AND boot_id = $3::text AND id > $4 AND state IN ('queued', 'running')
  ORDER BY id LIMIT $5
 `
@@ -470,6 +473,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -482,7 +486,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 }
 
 const silentRuns = `-- name: SilentRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms FROM runs_live
  WHERE NOT held AND due_at < statement_timestamp() - $1::interval
    AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL AND group_name = ANY($2::text[])
         AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval) IS TRUE
@@ -554,6 +558,7 @@ func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsL
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -609,7 +614,7 @@ func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 }
 
 const unconfirmedKills = `-- name: UnconfirmedKills :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live WHERE kill_requested_at < statement_timestamp() - $1::interval ORDER BY random() LIMIT $2
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms FROM runs_live WHERE kill_requested_at < statement_timestamp() - $1::interval ORDER BY random() LIMIT $2
 `
 
 type UnconfirmedKillsParams struct {
@@ -673,6 +678,7 @@ func (q *Queries) UnconfirmedKills(ctx context.Context, arg UnconfirmedKillsPara
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}

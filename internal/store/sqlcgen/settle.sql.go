@@ -455,12 +455,14 @@ WITH e AS (
 )
 INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, message_notes, output, param,
        attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, kill_requested_at, lateness_ms,
-       last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id, trace)
+       last_line, instance, boot_id, route, route_note, shard_index, shard_total, broadcast_id, parent_run_id, event_id, trace,
+       waited_note, waited_ms)
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, NULLIF(e.message_notes, ''), e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
        COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms),
-       e.last_line, r.instance, r.boot_id, r.route, r.route_note, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.trace
+       e.last_line, r.instance, r.boot_id, r.route, r.route_note, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.trace,
+       r.waiting_note, CASE WHEN r.waiting IS NULL THEN r.waited_ms ELSE GREATEST((extract(epoch FROM clock_timestamp() - r.due_at) * 1000)::bigint, 0) END
   FROM e JOIN runs_live r ON r.id = e.id
 RETURNING id, lateness_ms
 `
@@ -587,14 +589,15 @@ func (q *Queries) PeekRuns(ctx context.Context, ids []domain.RunID) ([]PeekRunsR
 }
 
 const release = `-- name: Release :many
-UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, waiting_note = NULL, rung_at = clock_timestamp(),
+UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
+       waited_ms = GREATEST((extract(epoch FROM clock_timestamp() - r.due_at) * 1000)::bigint, 0),
        due_at = GREATEST(r.due_at, date_trunc('milliseconds', clock_timestamp()))
  WHERE r.id = ANY($1::uuid[]) AND r.held
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 // The new due instant is the instant of release, but not earlier than the old one: the process that held the run
-// estimates this clock, and its estimate may be a little ahead.
+// estimates this clock, and its estimate may be a little ahead. The note stays: it says why the run waited.
 func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, release, ids)
 	if err != nil {
@@ -650,6 +653,7 @@ func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, 
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -704,7 +708,7 @@ UPDATE runs_live r
    SET state = 'queued', instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, started_at = NULL,
        waiting = $1::text, waiting_note = $2::text, avoid = r.instance
  WHERE r.id = ANY($3::uuid[])
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type RequeueRunsParams struct {
@@ -769,6 +773,7 @@ func (q *Queries) RequeueRuns(ctx context.Context, arg RequeueRunsParams) ([]Run
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -797,10 +802,10 @@ WITH e AS (
 UPDATE runs_live r
    SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
        message = e.message, message_notes = NULLIF(e.message_notes, ''), avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
-       give_up_at = NULL, waiting = NULL, waiting_note = NULL, started_at = NULL, dispatched_at = NULL,
+       give_up_at = NULL, waiting = NULL, waiting_note = NULL, waited_ms = NULL, started_at = NULL, dispatched_at = NULL,
        lateness_ms = COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms)
   FROM e WHERE r.id = e.id
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note, r.message_notes, r.kill_why_note, r.trace, r.waited_ms
 `
 
 type RetryRunsParams struct {
@@ -883,6 +888,7 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]RunsLiv
 			&i.MessageNotes,
 			&i.KillWhyNote,
 			&i.Trace,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}

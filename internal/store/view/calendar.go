@@ -15,7 +15,7 @@ type Scheduled struct {
 	Now    time.Time
 	All    int64 // the number of jobs that fire; Jobs are all of them or a sample
 	Jobs   []ScheduledJob
-	Pauses []domain.Pause // of their groups
+	Pauses []domain.Pause // of them and of their groups
 }
 
 // ScheduledJob is a job whose schedule fires.
@@ -47,7 +47,9 @@ func (s *Store) Scheduled(ctx context.Context, groups []string, most int) (out S
 		return out, pgerr.Translate(err)
 	}
 	var of []string
-	for _, r := range rows {
+	jobs := make([]int64, len(rows))
+	for i, r := range rows {
+		jobs[i] = r.ID
 		j := ScheduledJob{ID: domain.JobID(r.ID), Group: r.GroupName, CreatedAt: r.CreatedAt, NextFire: fromEpoch(r.NextFireTime)}
 		if err := domain.DecodeSchedule(r.Schedule, &j.Schedule); err != nil {
 			return out, domain.WrapError(domain.Internal, "a stored job cannot be read", err)
@@ -60,9 +62,6 @@ func (s *Store) Scheduled(ctx context.Context, groups []string, most int) (out S
 	if oneIn == 1 {
 		out.All = int64(len(out.Jobs)) // some were added or removed since the count
 	}
-	pauses, err := s.q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: of, Since: out.Now})
-	for _, p := range pauses {
-		out.Pauses = append(out.Pauses, domain.Pause{Group: p.GroupName, From: p.FromAt.UTC(), To: orZero(p.ToAt).UTC(), Reason: p.Reason, By: p.PausedBy})
-	}
-	return out, pgerr.Translate(err)
+	out.Pauses, err = pausesSince(ctx, s.q, of, jobs, out.Now)
+	return out, err
 }

@@ -71,6 +71,58 @@ func TestNoteWithoutSentence(t *testing.T) {
 	}
 }
 
+// A run that waits behind others shows why the first of them waits.
+func TestFirstInLine(t *testing.T) {
+	f := newFixture(t)
+	now := time.Now()
+	wait := func(group string, due time.Time, why explain.Note) domain.RunID {
+		t.Helper()
+		id := domain.NewRunID(due)
+		f.live(id, 1, group, "queued")
+		f.exec(`UPDATE runs_live SET waiting = $2, waiting_note = $3 WHERE id = $1`, id, why.English(), string(why))
+		f.exec(`INSERT INTO runs_waiting (run_id, job_id, group_name, handler, due_at, deadline_at) VALUES ($1, 1, $2, 'echo', $3, now())`, id, group, due)
+		return id
+	}
+	wait("g", now, explain.Of(explain.NoInstance, "g"))
+	behind, last := wait("g", now.Add(time.Second), explain.Of(explain.BehindOthers)), wait("g", now.Add(2*time.Second), explain.Of(explain.BehindOthers))
+	alone := wait("h", now, explain.Of(explain.BehindOthers))
+	for id, want := range map[domain.RunID]explain.Code{behind: explain.NoInstance, last: explain.NoInstance, alone: explain.BehindOthers} {
+		if r, err := f.view.Run(t.Context(), id); err != nil || r.Waiting == nil || r.Waiting.Code != want {
+			t.Errorf("it waits because of %+v, want %s (%v)", r.Waiting, want, err)
+		}
+	}
+	runs, _, err := f.view.Runs(t.Context(), view.RunFilter{Group: "g", Limit: 10})
+	if err != nil || len(runs) != 3 {
+		t.Fatalf("%d runs (%v)", len(runs), err)
+	}
+	for _, r := range runs {
+		if r.Waiting.Code != explain.NoInstance {
+			t.Errorf("in the list, a run waits because of %+v", r.Waiting)
+		}
+	}
+}
+
+// The last wait of a run stays readable, with its duration, while it runs and after its end.
+func TestWaited(t *testing.T) {
+	f := newFixture(t)
+	runs, ended, never := domain.NewRunID(time.Now()), domain.NewRunID(time.Now()), domain.NewRunID(time.Now())
+	f.live(runs, 1, "g", "running")
+	f.finished(ended, 1, "g", "succeeded", "", "manual")
+	f.finished(never, 1, "g", "succeeded", "", "manual")
+	note := explain.Of(explain.NoInstance, "g")
+	f.exec(`UPDATE runs_live SET waiting_note = $1, waited_ms = 1500`, string(note))
+	f.exec(`UPDATE runs_history SET waited_note = $2, waited_ms = 1500 WHERE id = $1`, ended, string(note))
+	for _, id := range []domain.RunID{runs, ended} {
+		r, err := f.view.Run(t.Context(), id)
+		if err != nil || r.Waiting != nil || r.Waited == nil || r.Waited.Code != explain.NoInstance || r.Waited.Text != note.English() || r.Waited.DurationMS != 1500 {
+			t.Errorf("%s: waiting %+v, waited %+v (%v)", r.State, r.Waiting, r.Waited, err)
+		}
+	}
+	if r, err := f.view.Run(t.Context(), never); err != nil || r.Waited != nil {
+		t.Errorf("a run that did not wait: %+v (%v)", r.Waited, err)
+	}
+}
+
 // The message of a run or an attempt has parts if the engine wrote it. A message of a binary of the previous release has none,
 // even if the row has older notes.
 func TestMessagesOfOldAndNewRows(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// familyMax bounds the children of one run that are read: several times as many as a job may have.
+// familyMax bounds the children of one run that are read: several times as many as a job may have. One statement reads at most
+// as many runs of a bulk action.
 const familyMax = 1000
 
 // Shards returns all shards of the broadcast that a run belongs to, in the order of their index, with long texts cut as
@@ -88,12 +89,34 @@ func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, nex
 	return append([]domain.Run{}, runs...), next, nil
 }
 
+// keysOfBulk walks the new runs of a bulk action.
+func (s *Store) keysOfBulk(ctx context.Context, f RunFilter, lo, hi domain.RunID) (keys []key, more bool, err error) {
+	ids, err := s.q.RunsOfBulk(ctx, sqlcgen.RunsOfBulkParams{BulkID: f.BulkID, Lo: lo, Hi: hi, MaxRows: familyMax})
+	if err != nil {
+		return nil, false, err
+	}
+	now, err := s.q.Now(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	runs, err := s.byID(ctx, ids, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	fits := make(map[domain.RunID]bool, len(runs))
+	for _, r := range runs {
+		fits[r.ID] = f.Fits(&r) && !(f.Unplanned && planned(&r, now))
+	}
+	return convert(ids, func(id domain.RunID) key { return key{id, fits[id]} }), len(ids) == familyMax, nil
+}
+
 // planned reports whether a run is not due yet. A held run is due.
 func planned(r *domain.Run, now time.Time) bool {
 	return r.State == domain.Pending && r.HeldBy == nil && r.DueAt != nil && r.DueAt.After(now)
 }
 
-// Fits reports whether a run matches the filters that depend on the run alone: all but Unplanned, ParentRunID and Limit.
+// Fits reports whether a run matches the filters that depend on the run alone: all but Unplanned, ParentRunID, BulkID
+// and Limit.
 func (f RunFilter) Fits(r *domain.Run) bool {
 	lo, hi := idRange(f)
 	return bytes.Compare(r.ID[:], lo[:]) >= 0 && bytes.Compare(r.ID[:], hi[:]) < 0 &&

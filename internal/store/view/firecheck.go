@@ -238,11 +238,13 @@ func (a *FireCheck) facts(ctx context.Context, b *fireBatch, now time.Time, away
 	return out, a.reasons(ctx, b, out)
 }
 
-// addPauses adds the pauses of the jobs' groups to facts.
+// addPauses adds the pauses of the jobs and of their groups to facts.
 func (a *FireCheck) addPauses(ctx context.Context, b *fireBatch, facts []*firecheck.Facts) error {
 	var groups []string
 	var since time.Time
-	for _, j := range b.jobs {
+	jobs := make([]int64, len(b.jobs))
+	for i, j := range b.jobs {
+		jobs[i] = int64(j.job.ID)
 		for i := range j.job.Versions {
 			if g := j.job.Versions[i].Group; !slices.Contains(groups, g) {
 				groups = append(groups, g)
@@ -255,17 +257,24 @@ func (a *FireCheck) addPauses(ctx context.Context, b *fireBatch, facts []*firech
 	if since.IsZero() {
 		return nil
 	}
-	rows, err := a.q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: groups, Since: since})
-	if err != nil {
-		return pgerr.Translate(err)
+	pauses, err := pausesSince(ctx, a.q, groups, jobs, since)
+	ofGroups := slices.DeleteFunc(slices.Clone(pauses), func(p domain.Pause) bool { return p.JobID != 0 })
+	index := domain.IndexPauses(pauses)
+	for i, f := range facts {
+		f.Paused = slices.Concat(ofGroups, index.Of(b.jobs[i].job.ID, ""))
 	}
-	pauses := convert(rows, func(r sqlcgen.PausesSinceRow) domain.Pause {
-		return domain.Pause{Group: r.GroupName, From: r.FromAt.UTC(), To: orZero(r.ToAt).UTC(), Reason: r.Reason, By: r.PausedBy, ResumedBy: r.ResumedBy}
-	})
-	for _, f := range facts {
-		f.Paused = pauses
-	}
-	return nil
+	return err
+}
+
+// pausesSince returns the pauses of groups and of jobs that are not over, or that ended after an instant.
+func pausesSince(ctx context.Context, q *sqlcgen.Queries, groups []string, jobs []int64, since time.Time) ([]domain.Pause, error) {
+	rows, err := q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: groups, JobIds: jobs, Since: since})
+	return convert(rows, func(r sqlcgen.PausesSinceRow) domain.Pause {
+		return domain.Pause{
+			JobID: domain.JobID(r.JobID), Group: r.GroupName, From: r.FromAt.UTC(), To: orZero(r.ToAt).UTC(),
+			Reason: r.Reason, By: r.PausedBy, ResumedBy: r.ResumedBy,
+		}
+	}), pgerr.Translate(err)
 }
 
 // reasons adds the explanations of fire times without a run to facts, which already has the runs.

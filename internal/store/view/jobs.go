@@ -21,8 +21,9 @@ type JobFilter struct {
 	Tag      string
 	Enabled  *bool
 	Kind     domain.ScheduleKind
-	Child    domain.JobID // is a child of the job
-	Calendar string       // is the calendar of the schedule
+	Child    domain.JobID       // is a child of the job
+	Calendar string             // is the calendar of the schedule
+	Health   domain.HealthState // only for SortedJobs
 	After    domain.JobID
 	Limit    int
 }
@@ -162,7 +163,10 @@ func toJob(r sqlcgen.JobsByIDRow) (domain.Job, error) {
 	}
 	j.Normalize()
 	j.Group, j.Name, j.Enabled = r.GroupName, r.Name, r.Enabled
-	j.NotePause(domain.Pause{Group: r.GroupName, From: fromEpoch(r.PausedAt), To: fromEpoch(r.PausedUntil), Reason: r.PauseReason, By: r.PausedBy})
+	own := domain.Pause{JobID: j.ID, From: fromEpoch(r.JobPausedAt), To: fromEpoch(r.JobPausedUntil), Reason: r.JobPauseReason, By: r.JobPausedBy}
+	j.PauseState = own.State()
+	j.NotePauses(
+		domain.Pause{Group: r.GroupName, From: fromEpoch(r.PausedAt), To: fromEpoch(r.PausedUntil), Reason: r.PauseReason, By: r.PausedBy}, own)
 	return j, nil
 }
 

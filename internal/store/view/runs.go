@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,8 @@ type RunFilter struct {
 	// The shards of one broadcast, or the children of one run. At most one of them is set.
 	BroadcastID domain.RunID
 	ParentRunID domain.RunID
+	// The new runs of a bulk action. It cannot be combined with BroadcastID or ParentRunID.
+	BulkID int64
 
 	// Unplanned leaves out runs that are not due yet: those that are pending, due in the future, and not held.
 	Unplanned bool
@@ -104,7 +107,8 @@ type key struct {
 	fits bool
 }
 
-// keys walks the index that fits the filter best. more means that the walk stopped at its bound of rows.
+// keys walks the index that fits the filter best. more means that the walk stopped at its bound of rows. If every row matches, it
+// reads at most limit+1 rows.
 func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limit int) (keys []key, more bool, err error) {
 	rows := int32(scanRows)
 	if f.plain() {
@@ -112,11 +116,13 @@ func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limi
 	}
 	cause, reason, instance := nonZero(string(f.Cause)), nonZero(string(f.Reason)), nonZero(f.Instance)
 	switch states := f.states(); {
+	case f.BulkID != 0:
+		return s.keysOfBulk(ctx, f, lo, hi)
 	case f.unfinished():
 		ids, err := s.q.RunKeysLive(ctx, sqlcgen.RunKeysLiveParams{Unplanned: f.Unplanned, Lo: lo, Hi: hi, JobID: nonZero(int64(f.JobID)),
 			GroupName: nonZero(f.Group), Only: f.Only, States: states, Cause: cause, Reason: reason, Instance: instance,
 			MaxRows: int32(limit + 1)})
-		return convert(ids, func(id domain.RunID) key { return key{id, true} }), false, err
+		return convert(ids, func(id domain.RunID) key { return key{id, true} }), len(ids) == limit+1, err
 	case f.JobID != 0:
 		got, err := s.q.RunKeysOfJob(ctx, sqlcgen.RunKeysOfJobParams{Unplanned: f.Unplanned, JobID: int64(f.JobID), Lo: lo, Hi: hi,
 			Only: f.groups(), States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
@@ -223,7 +229,30 @@ func (s *Store) byID(ctx context.Context, ids []domain.RunID, chars int32) ([]do
 		}
 		runs = append(runs, run)
 	}
-	return runs, nil
+	return runs, s.explainLines(ctx, runs)
+}
+
+// explainLines gives runs that wait behind others the reason for which the first of them waits.
+func (s *Store) explainLines(ctx context.Context, runs []domain.Run) error {
+	behind := make(map[domain.RunID]*domain.Run)
+	for i := range runs {
+		if w := runs[i].Waiting; w != nil && w.Code == explain.BehindOthers {
+			behind[runs[i].ID] = &runs[i]
+		}
+	}
+	if len(behind) == 0 {
+		return nil
+	}
+	firsts, err := s.q.FirstInLine(ctx, slices.Collect(maps.Keys(behind)))
+	if err != nil {
+		return pgerr.Translate(err)
+	}
+	for _, f := range firsts {
+		if why := explain.Current(explain.Note(f.WaitingNote), f.Waiting); why != nil {
+			behind[f.RunID].Waiting = why
+		}
+	}
+	return nil
 }
 
 // Run returns a run with all its attempts. The error is NotFound if there is none or its retention has passed.
@@ -245,15 +274,31 @@ func (s *Store) Run(ctx context.Context, id domain.RunID) (domain.Run, error) {
 	if err != nil {
 		return domain.Run{}, pgerr.Translate(err)
 	}
+	executors, err := s.q.ExecutorsOfRun(ctx, sqlcgen.ExecutorsOfRunParams{RunID: id, GroupName: run.Group})
+	if err != nil {
+		return domain.Run{}, pgerr.Translate(err)
+	}
 	run.Attempts = attempts(run, earlier)
 	for _, l := range late {
-		for i := range run.Attempts {
-			if run.Attempts[i].Attempt == int(l.Attempt) {
-				run.Attempts[i].LateOutcome = l.Outcome
-			}
+		if a := attemptOf(&run, l.Attempt); a != nil {
+			a.LateOutcome = l.Outcome
+		}
+	}
+	for _, e := range executors {
+		if a := attemptOf(&run, e.Attempt); a != nil {
+			a.ExecutorVersion, a.Host = e.Version, e.Host
 		}
 	}
 	return run, nil
+}
+
+// attemptOf returns the attempt with this number; nil if there is none.
+func attemptOf(run *domain.Run, number int32) *domain.Attempt {
+	i := slices.IndexFunc(run.Attempts, func(a domain.Attempt) bool { return a.Attempt == int(number) })
+	if i < 0 {
+		return nil
+	}
+	return &run.Attempts[i]
 }
 
 func noRun() error { return domain.NewError(domain.NotFound, "there is no such run") }
@@ -299,6 +344,9 @@ func toRun(r sqlcgen.RunsByIDRow) domain.Run {
 		Waiting: explain.Current(explain.Note(orZero(r.WaitingNote)), orZero(r.Waiting)), HeldBy: r.HeldBy,
 		BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID, EventID: orZero(r.EventID),
 		KillAskedAt: instant(r.KillRequestedAt),
+	}
+	if r.WaitedNote != "" && r.WaitedMs != nil {
+		run.Waited = &domain.Waited{Explanation: *explain.Note(r.WaitedNote).Explanation(), DurationMS: *r.WaitedMs}
 	}
 	if r.ShardIndex != nil && r.ShardTotal != nil {
 		run.Shard = &domain.Shard{Index: int(*r.ShardIndex), Total: int(*r.ShardTotal)}

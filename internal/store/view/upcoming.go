@@ -18,7 +18,7 @@ type Upcoming struct {
 	Now    time.Time
 	Jobs   []DueJob // by NextDue
 	Runs   []PlannedRun
-	Pauses []domain.Pause // of their groups
+	Pauses []domain.Pause // of them and of their groups
 	// Through is the instant up to which the answer is complete: the end of the requested span, or earlier if the read reached
 	// one of its bounds.
 	Through time.Time
@@ -66,16 +66,15 @@ func (s *Store) Upcoming(ctx context.Context, groups []string, within time.Durat
 		})
 	}
 	var of []string
-	for _, j := range out.Jobs {
+	jobs := make([]int64, len(out.Jobs))
+	for i, j := range out.Jobs {
+		jobs[i] = int64(j.ID)
 		if !slices.Contains(of, j.Group) {
 			of = append(of, j.Group)
 		}
 	}
-	pauses, err := s.q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: of, Since: out.Now})
-	for _, p := range pauses {
-		out.Pauses = append(out.Pauses, domain.Pause{Group: p.GroupName, From: p.FromAt.UTC(), To: orZero(p.ToAt).UTC(), Reason: p.Reason, By: p.PausedBy})
-	}
-	return out, pgerr.Translate(err)
+	out.Pauses, err = pausesSince(ctx, s.q, of, jobs, out.Now)
+	return out, err
 }
 
 func (s *Store) dueJobs(ctx context.Context, out *Upcoming, groups []string, limit int) error {

@@ -9,6 +9,14 @@
 // seconds without any, and returns where to continue. So a page may be short or empty and still not be the last. Jobs
 // are walked by id; if a search matches few jobs, a page stops after 10,000 jobs in the same way.
 //
+// # Searches
+//
+// A search of runs walks the same indexes, and reads the message, the output and the param of each run that the filters
+// admit. Each page does a bounded amount of work: it stops when it is full, after 20,000 texts, or after two seconds. It returns
+// where to continue, and the instant back to which all runs are searched. Texts are compared in this process and not in Postgres, because
+// viewers must find only what they can read: for them, the search compares the texts with their secrets masked. At most four
+// searches run at the same time, and on small machines one for each two processors.
+//
 // # Log lines
 //
 // Within an attempt, lines are numbered from 1. In a run's log, line n of attempt a has the number
@@ -33,12 +41,18 @@ import (
 type Store struct {
 	q    *sqlcgen.Queries
 	pool *pgxpool.Pool // for queries that sqlc cannot check
+
+	bounds    searchBounds
+	searching chan struct{} // one element for each search that runs
+
 	// TraceURL is the template of the address of a run's trace, as for trace.URL. It is set before the first use.
 	TraceURL string
 }
 
 // New returns a Store on a pool whose connections have Belfry's schema on their search path and map run ids to uuid.
-func New(pool *pgxpool.Pool) *Store { return &Store{q: sqlcgen.New(pool), pool: pool} }
+func New(pool *pgxpool.Pool) *Store {
+	return &Store{q: sqlcgen.New(pool), pool: pool, bounds: pageBounds, searching: make(chan struct{}, searchesAtOnce())}
+}
 
 // nonZero returns nil for a zero value, which queries interpret as "any".
 func nonZero[T comparable](v T) *T {

@@ -189,8 +189,11 @@ func TestRunDetail(t *testing.T) {
 	          due_at, created_at, dispatched_at, started_at, finished_at, last_line, instance, route, shard_index, shard_total, lateness_ms)
 	        VALUES ($1, 9, 4, 'g', 'manual', 'failed', 'timeout', $2, '', 2, now(), now(), now(), now(), now() + interval '1500 ms', 0, 'two', 'why', 0, 3, 7)`,
 		id, strings.Repeat("x", 5000))
-	f.exec(`INSERT INTO run_attempts (run_id, attempt, instance, finished_at, outcome, reason, message, last_line)
-	        VALUES ($1, 1, 'one', now(), 'failed', 'lost', '', 0)`, id)
+	f.exec(`INSERT INTO run_attempts (run_id, attempt, instance, boot_id, finished_at, outcome, reason, message, last_line)
+	        VALUES ($1, 1, 'one', 'b1', now(), 'failed', 'lost', '', 0)`, id)
+	f.exec(`UPDATE runs_history SET boot_id = 'b2' WHERE id = $1`, id)
+	f.exec(`INSERT INTO executor_boots (group_name, boot_id, instance, version, host)
+	        VALUES ('g', 'b1', 'one', '1.4', 'host-a'), ('g', 'b2', 'two', '1.5', 'host-b'), ('other', 'b2', 'two', '9', 'host-c')`)
 	f.exec(`INSERT INTO late_results (run_id, attempt, instance, outcome, reason, message, output) VALUES ($1, 1, 'one', 'succeeded', '', '', '')`, id)
 	r, err := f.view.Run(t.Context(), id)
 	if err != nil {
@@ -202,6 +205,9 @@ func TestRunDetail(t *testing.T) {
 	if len(r.Attempts) != 2 || r.Attempts[0].LateOutcome != "succeeded" || r.Attempts[0].Reason != domain.ReasonLost ||
 		r.Attempts[1].Instance != "two" || r.Attempts[1].Outcome != "failed" || r.Attempts[1].Reason != domain.ReasonTimeout {
 		t.Errorf("the attempts are %+v", r.Attempts)
+	}
+	if a := r.Attempts; a[0].ExecutorVersion != "1.4" || a[0].Host != "host-a" || a[1].ExecutorVersion != "1.5" || a[1].Host != "host-b" {
+		t.Errorf("the executors of the attempts are %+v", a)
 	}
 	list, _, err := f.view.Runs(t.Context(), view.RunFilter{Limit: 1})
 	if err != nil || len(list[0].Message) != 1024 {

@@ -1,16 +1,13 @@
 -- name: Mark :one
 -- Claims the roll-up for a transaction and returns from where it continues.
-SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED;
+SELECT m.through, m.missed_through, m.health_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED;
 
--- name: RollUp :one
--- Adds the runs settled in [lo, hi) to the statistics of their minute and hour.
+-- name: AddCounts :exec
+-- Adds finished runs, counted by the minute of their end, to the statistics of the minute and of the hour. Bucket -1 stands for runs that did not start.
 WITH r AS MATERIALIZED (
-    SELECT date_bin('1 minute', h.finished_at, 'epoch'::timestamptz) AS at, h.group_name, h.state, h.reason,
-           CASE WHEN h.lateness_ms >= 1 THEN 1 + floor(4 * ln(h.lateness_ms::float8) / ln(2::float8))::integer WHEN h.lateness_ms IS NOT NULL THEN 0 END AS bucket,
-           count(*) AS runs, coalesce(sum(greatest(extract(epoch FROM h.finished_at - h.started_at) * 1000, 0)), 0)::bigint AS duration_ms
-      FROM runs_history h
-     WHERE h.settled_at >= @lo AND h.settled_at < @hi
-     GROUP BY 1, 2, 3, 4, 5
+    SELECT unnest(@ats::timestamptz[]) AS at, unnest(@group_names::text[]) AS group_name, unnest(@states::text[]) AS state,
+           unnest(@reasons::text[]) AS reason, unnest(@buckets::integer[]) AS bucket, unnest(@runs::bigint[]) AS runs,
+           unnest(@durations_ms::bigint[]) AS duration_ms
 ), s AS (
     INSERT INTO run_stats AS t (span, at, group_name, state, reason, runs, duration_ms)
     SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.state, r.reason, sum(r.runs), sum(r.duration_ms)
@@ -18,15 +15,13 @@ WITH r AS MATERIALIZED (
      GROUP BY 1, 2, 3, 4, 5
     ON CONFLICT (span, at, group_name, state, reason)
     DO UPDATE SET runs = t.runs + excluded.runs, duration_ms = t.duration_ms + excluded.duration_ms
-), l AS (
-    INSERT INTO run_lateness AS t (span, at, group_name, bucket, runs)
-    SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.bucket, sum(r.runs)
-      FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
-     WHERE r.bucket IS NOT NULL
-     GROUP BY 1, 2, 3, 4
-    ON CONFLICT (span, at, group_name, bucket) DO UPDATE SET runs = t.runs + excluded.runs
 )
-SELECT coalesce(sum(r.runs), 0)::bigint AS runs FROM r;
+INSERT INTO run_lateness AS t (span, at, group_name, bucket, runs)
+SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.bucket, sum(r.runs)
+  FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
+ WHERE r.bucket >= 0
+ GROUP BY 1, 2, 3, 4
+ON CONFLICT (span, at, group_name, bucket) DO UPDATE SET runs = t.runs + excluded.runs;
 
 -- name: RollUpMissed :exec
 -- Adds the entries made in the missed ledger in [lo, hi).
@@ -38,7 +33,7 @@ SELECT p.span, date_bin(make_interval(secs => p.span), m.at, 'epoch'::timestampt
 ON CONFLICT (span, at, group_name) DO UPDATE SET fires = t.fires + excluded.fires;
 
 -- name: SetMark :exec
-UPDATE run_stats_mark SET through = @through, missed_through = @missed_through;
+UPDATE run_stats_mark SET through = @through, missed_through = @missed_through, health_through = @health_through;
 
 -- name: Through :one
 SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m;

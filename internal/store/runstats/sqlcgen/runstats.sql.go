@@ -10,6 +10,51 @@ import (
 	"time"
 )
 
+const addCounts = `-- name: AddCounts :exec
+WITH r AS MATERIALIZED (
+    SELECT unnest($1::timestamptz[]) AS at, unnest($2::text[]) AS group_name, unnest($3::text[]) AS state,
+           unnest($4::text[]) AS reason, unnest($5::integer[]) AS bucket, unnest($6::bigint[]) AS runs,
+           unnest($7::bigint[]) AS duration_ms
+), s AS (
+    INSERT INTO run_stats AS t (span, at, group_name, state, reason, runs, duration_ms)
+    SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.state, r.reason, sum(r.runs), sum(r.duration_ms)
+      FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
+     GROUP BY 1, 2, 3, 4, 5
+    ON CONFLICT (span, at, group_name, state, reason)
+    DO UPDATE SET runs = t.runs + excluded.runs, duration_ms = t.duration_ms + excluded.duration_ms
+)
+INSERT INTO run_lateness AS t (span, at, group_name, bucket, runs)
+SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.bucket, sum(r.runs)
+  FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
+ WHERE r.bucket >= 0
+ GROUP BY 1, 2, 3, 4
+ON CONFLICT (span, at, group_name, bucket) DO UPDATE SET runs = t.runs + excluded.runs
+`
+
+type AddCountsParams struct {
+	Ats         []time.Time
+	GroupNames  []string
+	States      []string
+	Reasons     []string
+	Buckets     []int32
+	Runs        []int64
+	DurationsMs []int64
+}
+
+// Adds finished runs, counted by the minute of their end, to the statistics of the minute and of the hour. Bucket -1 stands for runs that did not start.
+func (q *Queries) AddCounts(ctx context.Context, arg AddCountsParams) error {
+	_, err := q.db.Exec(ctx, addCounts,
+		arg.Ats,
+		arg.GroupNames,
+		arg.States,
+		arg.Reasons,
+		arg.Buckets,
+		arg.Runs,
+		arg.DurationsMs,
+	)
+	return err
+}
+
 const jobCounts = `-- name: JobCounts :many
 SELECT c.group_name, sum(c.jobs)::bigint AS jobs, sum(c.enabled)::bigint AS enabled
   FROM job_counts c GROUP BY 1 HAVING sum(c.jobs) > 0
@@ -128,12 +173,13 @@ func (q *Queries) LiveRuns(ctx context.Context, only []string) ([]LiveRunsRow, e
 }
 
 const mark = `-- name: Mark :one
-SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED
+SELECT m.through, m.missed_through, m.health_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED
 `
 
 type MarkRow struct {
 	Through       time.Time
 	MissedThrough time.Time
+	HealthThrough time.Time
 	Now           time.Time
 }
 
@@ -141,7 +187,12 @@ type MarkRow struct {
 func (q *Queries) Mark(ctx context.Context) (MarkRow, error) {
 	row := q.db.QueryRow(ctx, mark)
 	var i MarkRow
-	err := row.Scan(&i.Through, &i.MissedThrough, &i.Now)
+	err := row.Scan(
+		&i.Through,
+		&i.MissedThrough,
+		&i.HealthThrough,
+		&i.Now,
+	)
 	return i, err
 }
 
@@ -195,45 +246,6 @@ func (q *Queries) MissedTail(ctx context.Context, arg MissedTailParams) (int64, 
 	return fires, err
 }
 
-const rollUp = `-- name: RollUp :one
-WITH r AS MATERIALIZED (
-    SELECT date_bin('1 minute', h.finished_at, 'epoch'::timestamptz) AS at, h.group_name, h.state, h.reason,
-           CASE WHEN h.lateness_ms >= 1 THEN 1 + floor(4 * ln(h.lateness_ms::float8) / ln(2::float8))::integer WHEN h.lateness_ms IS NOT NULL THEN 0 END AS bucket,
-           count(*) AS runs, coalesce(sum(greatest(extract(epoch FROM h.finished_at - h.started_at) * 1000, 0)), 0)::bigint AS duration_ms
-      FROM runs_history h
-     WHERE h.settled_at >= $1 AND h.settled_at < $2
-     GROUP BY 1, 2, 3, 4, 5
-), s AS (
-    INSERT INTO run_stats AS t (span, at, group_name, state, reason, runs, duration_ms)
-    SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.state, r.reason, sum(r.runs), sum(r.duration_ms)
-      FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
-     GROUP BY 1, 2, 3, 4, 5
-    ON CONFLICT (span, at, group_name, state, reason)
-    DO UPDATE SET runs = t.runs + excluded.runs, duration_ms = t.duration_ms + excluded.duration_ms
-), l AS (
-    INSERT INTO run_lateness AS t (span, at, group_name, bucket, runs)
-    SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.bucket, sum(r.runs)
-      FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
-     WHERE r.bucket IS NOT NULL
-     GROUP BY 1, 2, 3, 4
-    ON CONFLICT (span, at, group_name, bucket) DO UPDATE SET runs = t.runs + excluded.runs
-)
-SELECT coalesce(sum(r.runs), 0)::bigint AS runs FROM r
-`
-
-type RollUpParams struct {
-	Lo *time.Time
-	Hi *time.Time
-}
-
-// Adds the runs settled in [lo, hi) to the statistics of their minute and hour.
-func (q *Queries) RollUp(ctx context.Context, arg RollUpParams) (int64, error) {
-	row := q.db.QueryRow(ctx, rollUp, arg.Lo, arg.Hi)
-	var runs int64
-	err := row.Scan(&runs)
-	return runs, err
-}
-
 const rollUpMissed = `-- name: RollUpMissed :exec
 INSERT INTO missed_stats AS t (span, at, group_name, fires)
 SELECT p.span, date_bin(make_interval(secs => p.span), m.at, 'epoch'::timestamptz), m.group_name, sum(m.count)
@@ -255,16 +267,17 @@ func (q *Queries) RollUpMissed(ctx context.Context, arg RollUpMissedParams) erro
 }
 
 const setMark = `-- name: SetMark :exec
-UPDATE run_stats_mark SET through = $1, missed_through = $2
+UPDATE run_stats_mark SET through = $1, missed_through = $2, health_through = $3
 `
 
 type SetMarkParams struct {
 	Through       time.Time
 	MissedThrough time.Time
+	HealthThrough time.Time
 }
 
 func (q *Queries) SetMark(ctx context.Context, arg SetMarkParams) error {
-	_, err := q.db.Exec(ctx, setMark, arg.Through, arg.MissedThrough)
+	_, err := q.db.Exec(ctx, setMark, arg.Through, arg.MissedThrough, arg.HealthThrough)
 	return err
 }
 

@@ -90,10 +90,13 @@ SELECT d::text AS day FROM unnest(@days::text[]) d
    AND coalesce(obj_description(to_regclass('runs_history_' || d), 'pg_class'), '') NOT LIKE 'belfry: kept%';
 
 -- name: PausesSince :many
--- Returns the pauses of groups that are not over or that ended after the given instant.
-SELECT group_name, from_at, to_at, reason, paused_by, resumed_by FROM group_pauses
- WHERE group_name = ANY (@groups::text[]) AND (to_at IS NULL OR to_at > @since::timestamptz)
- ORDER BY from_at LIMIT 10000;
+-- Returns the pauses of groups and of jobs that are not over or that ended after the given instant.
+SELECT 0::bigint AS job_id, g.group_name, g.from_at, g.to_at, g.reason, g.paused_by, g.resumed_by FROM group_pauses g
+ WHERE g.group_name = ANY (@groups::text[]) AND (g.to_at IS NULL OR g.to_at > @since::timestamptz)
+UNION ALL
+SELECT j.job_id, '', j.from_at, j.to_at, j.reason, j.paused_by, j.resumed_by FROM job_pauses j
+ WHERE j.job_id = ANY (@job_ids::bigint[]) AND (j.to_at IS NULL OR j.to_at > @since::timestamptz)
+ ORDER BY from_at LIMIT 30000;
 
 -- name: DisturbancesSince :many
 SELECT kind, from_at, to_at, step_ms FROM disturbances WHERE greatest(from_at, to_at) >= @since::timestamptz ORDER BY from_at LIMIT 10000;

@@ -127,10 +127,14 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
              WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule' AND j.enabled),
            CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by,
+       COALESCE(jp.from_at, 'epoch')::timestamptz AS job_paused_at, COALESCE(jp.to_at, 'epoch')::timestamptz AS job_paused_until,
+       COALESCE(jp.reason, '')::text AS job_pause_reason, COALESCE(jp.paused_by, '')::text AS job_paused_by
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
   LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
+  LEFT JOIN LATERAL (SELECT * FROM job_pauses o WHERE o.job_id = j.id AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) jp ON true
  WHERE j.id = ANY (@ids::bigint[])
  ORDER BY j.id;
 

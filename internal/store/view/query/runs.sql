@@ -94,7 +94,7 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
        left(r.message, @text_chars::integer) AS message, r.message_notes, left(r.output, @text_chars) AS output,
        left(coalesce(r.param, v.spec->>'param', ''), @text_chars)::text AS param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at, r.started_at, r.finished_at,
-       r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, r.held_by, r.shard_index, r.shard_total,
+       r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, coalesce(r.waited_note, '')::text AS waited_note, r.waited_ms, r.held_by, r.shard_index, r.shard_total,
        r.broadcast_id, r.parent_run_id, r.event_id, r.trace, r.last_line,
        coalesce(v.spec->>'name', '')::text AS job_name,
        coalesce((v.spec->>'retries')::integer, 0)::integer AS retries
@@ -103,15 +103,43 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
  ORDER BY r.id DESC;
 
 -- name: RunTexts :many
--- For searches: the texts of some runs between two ids, which say on which days they are.
-SELECT r.id, r.message, r.output, coalesce(r.param, v.spec->>'param', '')::text AS param
-  FROM runs r LEFT JOIN job_versions v ON v.job_id = r.job_id AND v.version = r.job_version
- WHERE r.id = ANY (@ids::uuid[]) AND r.id >= @lo AND r.id <= @hi;
+-- For searches: the texts of some runs between two ids, which say on which days they are. A run without a param has that of its job's version.
+SELECT r.id, r.job_id, r.job_version, r.message, r.output, r.param, (r.finished_at IS NOT NULL)::boolean AS final
+  FROM runs r
+ WHERE r.id = ANY (@ids::uuid[]) AND r.id >= @lo::uuid AND r.id <= @hi::uuid;
+
+-- name: ParamsOfVersions :many
+SELECT v.job_id, v.version, coalesce(v.spec->>'param', '')::text AS param
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@versions::integer[]) AS version) w
+  JOIN job_versions v ON v.job_id = w.job_id AND v.version = w.version;
+
+-- name: RunsOfBulk :many
+-- Returns the new runs of a bulk action, newest first.
+SELECT run_id FROM bulk_runs WHERE bulk_id = @bulk_id AND run_id >= @lo AND run_id < @hi ORDER BY run_id DESC LIMIT @max_rows;
+
+-- name: FirstInLine :many
+-- Of the given runs that wait for an instance: why the first run with the same needs waits.
+SELECT w.run_id, coalesce(h.waiting, '')::text AS waiting, coalesce(h.waiting_note, '')::text AS waiting_note
+  FROM runs_waiting w
+ CROSS JOIN LATERAL (
+    SELECT f.run_id FROM runs_waiting f
+     WHERE f.group_name = w.group_name AND f.handler = w.handler AND f.pin = w.pin AND f.apart = w.apart
+     ORDER BY f.due_at, f.run_id LIMIT 1) f
+  JOIN runs_live h ON h.id = f.run_id
+ WHERE w.run_id = ANY (@ids::uuid[]) AND f.run_id <> w.run_id;
 
 -- name: AttemptsOfRun :many
 SELECT a.attempt, a.instance, a.dispatched_at, a.started_at, a.finished_at, a.outcome, a.reason, a.message, a.message_notes
   FROM run_attempts a WHERE a.run_id = @run_id
  ORDER BY a.attempt;
+
+-- name: ExecutorsOfRun :many
+-- The processes that have taken attempts of a run of this group, as far as they were recorded.
+SELECT a.attempt, b.version, b.host
+  FROM (SELECT attempt, boot_id FROM run_attempts WHERE run_id = @run_id
+        UNION ALL
+        SELECT attempt, boot_id FROM runs WHERE id = @run_id) a
+  JOIN executor_boots b ON b.group_name = @group_name AND b.boot_id = a.boot_id;
 
 -- name: LateResultsOfRun :many
 SELECT attempt, outcome FROM late_results WHERE run_id = @run_id ORDER BY attempt;

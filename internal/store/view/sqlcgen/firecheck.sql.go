@@ -576,17 +576,22 @@ func (q *Queries) LaterFire(ctx context.Context, arg LaterFireParams) (time.Time
 }
 
 const pausesSince = `-- name: PausesSince :many
-SELECT group_name, from_at, to_at, reason, paused_by, resumed_by FROM group_pauses
- WHERE group_name = ANY ($1::text[]) AND (to_at IS NULL OR to_at > $2::timestamptz)
- ORDER BY from_at LIMIT 10000
+SELECT 0::bigint AS job_id, g.group_name, g.from_at, g.to_at, g.reason, g.paused_by, g.resumed_by FROM group_pauses g
+ WHERE g.group_name = ANY ($1::text[]) AND (g.to_at IS NULL OR g.to_at > $2::timestamptz)
+UNION ALL
+SELECT j.job_id, '', j.from_at, j.to_at, j.reason, j.paused_by, j.resumed_by FROM job_pauses j
+ WHERE j.job_id = ANY ($3::bigint[]) AND (j.to_at IS NULL OR j.to_at > $2::timestamptz)
+ ORDER BY from_at LIMIT 30000
 `
 
 type PausesSinceParams struct {
 	Groups []string
 	Since  time.Time
+	JobIds []int64
 }
 
 type PausesSinceRow struct {
+	JobID     int64
 	GroupName string
 	FromAt    time.Time
 	ToAt      *time.Time
@@ -595,9 +600,9 @@ type PausesSinceRow struct {
 	ResumedBy string
 }
 
-// Returns the pauses of groups that are not over or that ended after the given instant.
+// Returns the pauses of groups and of jobs that are not over or that ended after the given instant.
 func (q *Queries) PausesSince(ctx context.Context, arg PausesSinceParams) ([]PausesSinceRow, error) {
-	rows, err := q.db.Query(ctx, pausesSince, arg.Groups, arg.Since)
+	rows, err := q.db.Query(ctx, pausesSince, arg.Groups, arg.Since, arg.JobIds)
 	if err != nil {
 		return nil, err
 	}
@@ -606,6 +611,7 @@ func (q *Queries) PausesSince(ctx context.Context, arg PausesSinceParams) ([]Pau
 	for rows.Next() {
 		var i PausesSinceRow
 		if err := rows.Scan(
+			&i.JobID,
 			&i.GroupName,
 			&i.FromAt,
 			&i.ToAt,

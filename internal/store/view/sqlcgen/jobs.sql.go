@@ -481,29 +481,37 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
              WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule' AND j.enabled),
            CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by,
+       COALESCE(jp.from_at, 'epoch')::timestamptz AS job_paused_at, COALESCE(jp.to_at, 'epoch')::timestamptz AS job_paused_until,
+       COALESCE(jp.reason, '')::text AS job_pause_reason, COALESCE(jp.paused_by, '')::text AS job_paused_by
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
+  LEFT JOIN LATERAL (SELECT id, job_id, from_at, to_at, reason, paused_by, resumed_by FROM job_pauses o WHERE o.job_id = j.id AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) jp ON true
  WHERE j.id = ANY ($1::bigint[])
  ORDER BY j.id
 `
 
 type JobsByIDRow struct {
-	ID           int64
-	GroupName    string
-	Name         string
-	Enabled      bool
-	Spec         []byte
-	Version      int32
-	CreatedAt    time.Time
-	UpdatedAt    time.Time
-	LastFireTime time.Time
-	NextFireTime time.Time
-	PausedAt     time.Time
-	PausedUntil  time.Time
-	PauseReason  string
-	PausedBy     string
+	ID             int64
+	GroupName      string
+	Name           string
+	Enabled        bool
+	Spec           []byte
+	Version        int32
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	LastFireTime   time.Time
+	NextFireTime   time.Time
+	PausedAt       time.Time
+	PausedUntil    time.Time
+	PauseReason    string
+	PausedBy       string
+	JobPausedAt    time.Time
+	JobPausedUntil time.Time
+	JobPauseReason string
+	JobPausedBy    string
 }
 
 // Ordered by id. The epoch stands for a missing fire time. Fire times that are planned ahead are no longer in job_due,
@@ -532,6 +540,10 @@ func (q *Queries) JobsByID(ctx context.Context, ids []int64) ([]JobsByIDRow, err
 			&i.PausedUntil,
 			&i.PauseReason,
 			&i.PausedBy,
+			&i.JobPausedAt,
+			&i.JobPausedUntil,
+			&i.JobPauseReason,
+			&i.JobPausedBy,
 		); err != nil {
 			return nil, err
 		}

@@ -60,6 +60,84 @@ func (q *Queries) AttemptsOfRun(ctx context.Context, runID domain.RunID) ([]Atte
 	return items, nil
 }
 
+const executorsOfRun = `-- name: ExecutorsOfRun :many
+SELECT a.attempt, b.version, b.host
+  FROM (SELECT attempt, boot_id FROM run_attempts WHERE run_id = $1
+        UNION ALL
+        SELECT attempt, boot_id FROM runs WHERE id = $1) a
+  JOIN executor_boots b ON b.group_name = $2 AND b.boot_id = a.boot_id
+`
+
+type ExecutorsOfRunParams struct {
+	RunID     domain.RunID
+	GroupName string
+}
+
+type ExecutorsOfRunRow struct {
+	Attempt int32
+	Version string
+	Host    string
+}
+
+// The processes that have taken attempts of a run of this group, as far as they were recorded.
+func (q *Queries) ExecutorsOfRun(ctx context.Context, arg ExecutorsOfRunParams) ([]ExecutorsOfRunRow, error) {
+	rows, err := q.db.Query(ctx, executorsOfRun, arg.RunID, arg.GroupName)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ExecutorsOfRunRow
+	for rows.Next() {
+		var i ExecutorsOfRunRow
+		if err := rows.Scan(&i.Attempt, &i.Version, &i.Host); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const firstInLine = `-- name: FirstInLine :many
+SELECT w.run_id, coalesce(h.waiting, '')::text AS waiting, coalesce(h.waiting_note, '')::text AS waiting_note
+  FROM runs_waiting w
+ CROSS JOIN LATERAL (
+    SELECT f.run_id FROM runs_waiting f
+     WHERE f.group_name = w.group_name AND f.handler = w.handler AND f.pin = w.pin AND f.apart = w.apart
+     ORDER BY f.due_at, f.run_id LIMIT 1) f
+  JOIN runs_live h ON h.id = f.run_id
+ WHERE w.run_id = ANY ($1::uuid[]) AND f.run_id <> w.run_id
+`
+
+type FirstInLineRow struct {
+	RunID       domain.RunID
+	Waiting     string
+	WaitingNote string
+}
+
+// Of the given runs that wait for an instance: why the first run with the same needs waits.
+func (q *Queries) FirstInLine(ctx context.Context, ids []domain.RunID) ([]FirstInLineRow, error) {
+	rows, err := q.db.Query(ctx, firstInLine, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FirstInLineRow
+	for rows.Next() {
+		var i FirstInLineRow
+		if err := rows.Scan(&i.RunID, &i.Waiting, &i.WaitingNote); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lateResultsOfRun = `-- name: LateResultsOfRun :many
 SELECT attempt, outcome FROM late_results WHERE run_id = $1 ORDER BY attempt
 `
@@ -194,6 +272,43 @@ func (q *Queries) Now(ctx context.Context) (time.Time, error) {
 	var now time.Time
 	err := row.Scan(&now)
 	return now, err
+}
+
+const paramsOfVersions = `-- name: ParamsOfVersions :many
+SELECT v.job_id, v.version, coalesce(v.spec->>'param', '')::text AS param
+  FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::integer[]) AS version) w
+  JOIN job_versions v ON v.job_id = w.job_id AND v.version = w.version
+`
+
+type ParamsOfVersionsParams struct {
+	JobIds   []int64
+	Versions []int32
+}
+
+type ParamsOfVersionsRow struct {
+	JobID   int64
+	Version int32
+	Param   string
+}
+
+func (q *Queries) ParamsOfVersions(ctx context.Context, arg ParamsOfVersionsParams) ([]ParamsOfVersionsRow, error) {
+	rows, err := q.db.Query(ctx, paramsOfVersions, arg.JobIds, arg.Versions)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ParamsOfVersionsRow
+	for rows.Next() {
+		var i ParamsOfVersionsRow
+		if err := rows.Scan(&i.JobID, &i.Version, &i.Param); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const runKeys = `-- name: RunKeys :many
@@ -598,9 +713,9 @@ func (q *Queries) RunState(ctx context.Context, id domain.RunID) (RunStateRow, e
 }
 
 const runTexts = `-- name: RunTexts :many
-SELECT r.id, r.message, r.output, coalesce(r.param, v.spec->>'param', '')::text AS param
-  FROM runs r LEFT JOIN job_versions v ON v.job_id = r.job_id AND v.version = r.job_version
- WHERE r.id = ANY ($1::uuid[]) AND r.id >= $2 AND r.id <= $3
+SELECT r.id, r.job_id, r.job_version, r.message, r.output, r.param, (r.finished_at IS NOT NULL)::boolean AS final
+  FROM runs r
+ WHERE r.id = ANY ($1::uuid[]) AND r.id >= $2::uuid AND r.id <= $3::uuid
 `
 
 type RunTextsParams struct {
@@ -610,13 +725,16 @@ type RunTextsParams struct {
 }
 
 type RunTextsRow struct {
-	ID      domain.RunID
-	Message string
-	Output  string
-	Param   string
+	ID         domain.RunID
+	JobID      int64
+	JobVersion int32
+	Message    string
+	Output     string
+	Param      *string
+	Final      bool
 }
 
-// For searches: the texts of some runs between two ids, which say on which days they are.
+// For searches: the texts of some runs between two ids, which say on which days they are. A run without a param has that of its job's version.
 func (q *Queries) RunTexts(ctx context.Context, arg RunTextsParams) ([]RunTextsRow, error) {
 	rows, err := q.db.Query(ctx, runTexts, arg.Ids, arg.Lo, arg.Hi)
 	if err != nil {
@@ -628,9 +746,12 @@ func (q *Queries) RunTexts(ctx context.Context, arg RunTextsParams) ([]RunTextsR
 		var i RunTextsRow
 		if err := rows.Scan(
 			&i.ID,
+			&i.JobID,
+			&i.JobVersion,
 			&i.Message,
 			&i.Output,
 			&i.Param,
+			&i.Final,
 		); err != nil {
 			return nil, err
 		}
@@ -647,7 +768,7 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
        left(r.message, $1::integer) AS message, r.message_notes, left(r.output, $1) AS output,
        left(coalesce(r.param, v.spec->>'param', ''), $1)::text AS param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at, r.started_at, r.finished_at,
-       r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, r.held_by, r.shard_index, r.shard_total,
+       r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, coalesce(r.waited_note, '')::text AS waited_note, r.waited_ms, r.held_by, r.shard_index, r.shard_total,
        r.broadcast_id, r.parent_run_id, r.event_id, r.trace, r.last_line,
        coalesce(v.spec->>'name', '')::text AS job_name,
        coalesce((v.spec->>'retries')::integer, 0)::integer AS retries
@@ -687,6 +808,8 @@ type RunsByIDRow struct {
 	RouteNote       *string
 	Waiting         *string
 	WaitingNote     *string
+	WaitedNote      string
+	WaitedMs        *int64
 	HeldBy          *domain.RunID
 	ShardIndex      *int32
 	ShardTotal      *int32
@@ -735,6 +858,8 @@ func (q *Queries) RunsByID(ctx context.Context, arg RunsByIDParams) ([]RunsByIDR
 			&i.RouteNote,
 			&i.Waiting,
 			&i.WaitingNote,
+			&i.WaitedNote,
+			&i.WaitedMs,
 			&i.HeldBy,
 			&i.ShardIndex,
 			&i.ShardTotal,
@@ -749,6 +874,43 @@ func (q *Queries) RunsByID(ctx context.Context, arg RunsByIDParams) ([]RunsByIDR
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const runsOfBulk = `-- name: RunsOfBulk :many
+SELECT run_id FROM bulk_runs WHERE bulk_id = $1 AND run_id >= $2 AND run_id < $3 ORDER BY run_id DESC LIMIT $4
+`
+
+type RunsOfBulkParams struct {
+	BulkID  int64
+	Lo      domain.RunID
+	Hi      domain.RunID
+	MaxRows int32
+}
+
+// Returns the new runs of a bulk action, newest first.
+func (q *Queries) RunsOfBulk(ctx context.Context, arg RunsOfBulkParams) ([]domain.RunID, error) {
+	rows, err := q.db.Query(ctx, runsOfBulk,
+		arg.BulkID,
+		arg.Lo,
+		arg.Hi,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []domain.RunID
+	for rows.Next() {
+		var run_id domain.RunID
+		if err := rows.Scan(&run_id); err != nil {
+			return nil, err
+		}
+		items = append(items, run_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -117,7 +117,7 @@ func (q *Queries) DueScanEnd(ctx context.Context, arg DueScanEndParams) (time.Ti
 
 const plannedRuns = `-- name: PlannedRuns :many
 SELECT r.id, r.job_id, r.group_name, coalesce(v.spec->>'name', '')::text AS job_name, r.fire_time, r.due_at
-  FROM (SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace FROM runs_live o
+  FROM (SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note, message_notes, kill_why_note, trace, waited_ms FROM runs_live o
          WHERE NOT o.held AND o.due_at > $1::timestamptz AND o.due_at <= $2::timestamptz AND o.state = 'pending' AND o.cause = 'schedule'
          ORDER BY o.due_at LIMIT $3) r
   LEFT JOIN job_versions v ON v.job_id = r.job_id AND v.version = r.job_version

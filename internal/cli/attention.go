@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+type attentionCmd struct {
+	connection
+	List attentionListCmd `cmd:"" default:"1" help:"List what needs attention."`
+	Ack  attentionAckCmd  `cmd:"" help:"Acknowledge items."`
+}
+
+type attentionListCmd struct{}
+
+func (*attentionListCmd) Help() string {
+	return "The list has failing jobs, groups without executors, backlogs, missed fire times, alerts that were not delivered, and dead letters.\n\n" +
+		"Examples:\n\n    belfry attention\n    belfry attention list -o json"
+}
+
+func (c *attentionListCmd) Run(a *app, parent *attentionCmd, cl *client.Client) error {
+	list, err := cl.Attention(a.ctx)
+	if err != nil {
+		return err
+	}
+	if list.Truncated {
+		fmt.Fprintln(a.stderr, "The list is not complete: there are too many items.")
+	}
+	if len(list.Unavailable) > 0 {
+		fmt.Fprintln(a.stderr, "Not available:", strings.Join(list.Unavailable, ", "))
+	}
+	return a.print(parent.Output, list, func(t *table) {
+		t.row("ID", "GROUP", "JOB", "SINCE", "COUNT", "TEXT", "ACKNOWLEDGED")
+		for _, i := range list.Items {
+			count := fmt.Sprint(i.Count)
+			if i.AtLeast {
+				count += "+"
+			}
+			t.row(i.ID, i.Group, shown(i.JobName, 40), i.Since, count, shown(i.Text, 100), ackText(i.Acknowledged))
+		}
+	})
+}
+
+// ackText says who acknowledged an item, and why.
+func ackText(k *client.AttentionAck) string {
+	if k == nil {
+		return ""
+	}
+	text := k.By
+	if k.Until != nil {
+		text += " until " + people(k.Until.Time)
+	}
+	if k.Note != "" {
+		text += ": " + shown(k.Note, 60)
+	}
+	return text
+}
+
+type attentionAckCmd struct {
+	Items []string      `arg:"" name:"item" help:"Ids of items, such as job_failing:17."`
+	Note  string        `env:"BELFRY_ATTENTION_NOTE" placeholder:"TEXT" help:"What is being done about it."`
+	For   time.Duration `env:"BELFRY_ATTENTION_FOR" placeholder:"DURATION" help:"End of the acknowledgement, from now, such as 8h. By default, it ends when the cause changes."`
+}
+
+func (*attentionAckCmd) Help() string {
+	return "An acknowledgement marks an item, and silences no alert.\n\nExample:\n\n    belfry attention ack job_failing:17 --note \"the disk is being replaced\" --for 8h"
+}
+
+func (c *attentionAckCmd) Run(a *app, cl *client.Client) error {
+	if c.For < 0 {
+		return &usageError{"--for must be positive, such as 8h"}
+	}
+	var until *domain.Instant
+	if c.For > 0 {
+		until = domain.AtPtr(time.Now().Add(c.For))
+	}
+	return a.each(c.Items, func(id string) error {
+		item, err := cl.Acknowledge(a.ctx, id, c.Note, until)
+		if err == nil {
+			fmt.Fprintf(a.stdout, "%s acknowledged\n", printable(item.ID))
+		}
+		return err
+	})
+}

@@ -1,0 +1,147 @@
+package view_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// healthyJobs inserts the jobs 1 to n. Every fifth is in group a, the others are in b. Half of the jobs have finished runs, a tenth has failed, and
+// every 50th is failing. Many have the same p95, and two thirds have a next fire time.
+func (f *fixture) healthyJobs(n int) {
+	f.t.Helper()
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
+	f.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
+	        SELECT i, CASE WHEN i % 5 = 0 THEN 'a' ELSE 'b' END, 'job ' || i * 7919 % 1000 || '.' || i, i % 3 <> 0, 'none', '{}',
+	               '{"handler":"echo","schedule":{"kind":"none"}}', 1, now(), now() FROM generate_series(1, $1::int) i`, n)
+	f.exec(`INSERT INTO job_due (job_id, version, next_fire_time, next_due_at) SELECT i, 1, at, at
+	          FROM (SELECT i, CASE WHEN i % 3 <> 0 THEN date_trunc('hour', now()) + i % 700 * interval '1 min' END AS at FROM generate_series(1, $1::int) i) x`, n)
+	f.exec(`INSERT INTO job_health (job_id, success_at, success_version, hour, hour_succeeded, p95, success_run, durations, past_succeeded)
+	        SELECT i, now(), 1, 0, 0, i % 97, gen_random_uuid(), '\x50', '' FROM generate_series(2, $1::int, 2) i WHERE i % 30 <> 0`, n)
+	f.exec(`INSERT INTO job_failures (job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, past_failed, reason, message)
+	        SELECT i, i % 50 = 0, 1, 1, 0, 0, now() - i * 7919 % 10007 * interval '1 s', now() - i * 31 % 5003 * interval '1 s', gen_random_uuid(), '', '', ''
+	          FROM generate_series(10, $1::int, 10) i`, n)
+	f.exec(`VACUUM ANALYZE`)
+}
+
+// sorted reads all pages and returns the ids.
+func (f *fixture) sorted(filter view.JobFilter, sort view.JobSort) (ids []domain.JobID) {
+	f.t.Helper()
+	var after view.JobPlace
+	for pages := 0; ; pages++ {
+		jobs, next, err := f.view.SortedJobs(f.t.Context(), filter, sort, after)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, j := range jobs {
+			ids = append(ids, j.ID)
+		}
+		if next == nil {
+			return ids
+		}
+		if after = *next; pages > 1000 {
+			f.t.Fatal("the pages have no end")
+		}
+	}
+}
+
+func TestSortedJobs(t *testing.T) {
+	f := newFixture(t)
+	f.healthyJobs(1500)
+	yes := true
+	values := map[view.JobSort][2]string{ // the value of a job, and its order
+		view.SortID: {"NULL::text", ""}, view.SortName: {"j.name", ""}, view.SortNextFireTime: {"d.next_due_at", ""}, view.SortLastFailure: {"f.failed_at", "DESC"},
+		view.SortFailingSince: {"CASE WHEN f.failing THEN f.failing_since END", ""}, view.SortP95: {"h.p95", "DESC"},
+	}
+	for _, c := range []struct {
+		filter view.JobFilter
+		where  string
+	}{
+		{view.JobFilter{}, "true"},
+		{view.JobFilter{Group: "a"}, "j.group_name = 'a'"},
+		{view.JobFilter{Only: []string{"b", "a", "none"}}, "true"},
+		{view.JobFilter{Only: []string{"b"}, Group: "a"}, "false"},
+		{view.JobFilter{Only: []string{}}, "false"},
+		{view.JobFilter{Health: domain.HealthFailing}, "f.failing"},
+		{view.JobFilter{Health: domain.HealthFailing, Group: "b", Enabled: &yes}, "f.failing AND j.group_name = 'b' AND j.enabled"},
+		{view.JobFilter{Health: domain.HealthOK, Query: "JOB 7"}, "f.failing IS NOT TRUE AND coalesce(h.job_id, f.job_id) IS NOT NULL AND j.name LIKE 'job 7%'"},
+		{view.JobFilter{Health: domain.HealthUnknown, Only: []string{"b"}}, "h.job_id IS NULL AND f.job_id IS NULL AND j.group_name = 'b'"},
+	} {
+		for sort, value := range values {
+			rows, err := f.pool.Query(t.Context(), fmt.Sprintf(`SELECT j.id FROM jobs j LEFT JOIN job_health h ON h.job_id = j.id LEFT JOIN job_failures f ON f.job_id = j.id LEFT JOIN job_due d ON d.job_id = j.id
+				WHERE %s ORDER BY %s IS NULL, %[2]s %s, CASE WHEN %[2]s IS NOT NULL THEN j.id END %[3]s, j.id`, c.where, value[0], value[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []domain.JobID
+			for rows.Next() {
+				var id domain.JobID
+				if err := rows.Scan(&id); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, id)
+			}
+			for _, limit := range []int{137, 500} {
+				c.filter.Limit = limit
+				if got := f.sorted(c.filter, sort); !slices.Equal(got, want) {
+					t.Errorf("%+v by %q, %d a page: %d jobs, want %d in another order or number", c.filter, sort, limit, len(got), len(want))
+				}
+			}
+		}
+	}
+	for _, place := range []view.JobPlace{{ID: 1, Key: "x"}, {ID: 1, Key: "99999"}} {
+		if _, _, err := f.view.SortedJobs(t.Context(), view.JobFilter{Limit: 1}, view.SortP95, place); !errors.Is(err, view.ErrPlace) {
+			t.Errorf("at the place %+v: %v", place, err)
+		}
+	}
+}
+
+// The cost of a page does not depend on the number of jobs, at its beginning or later.
+func TestSortedJobsDoNotScan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: sorted lists of 100,000 jobs, with -short")
+	}
+	f := newFixture(t)
+	f.healthyJobs(100_000)
+	read := func() (rows int64) {
+		t.Helper()
+		f.exec(`SELECT pg_stat_force_next_flush()`)
+		if err := f.pool.QueryRow(t.Context(), `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
+			WHERE relname IN ('jobs', 'job_health', 'job_failures', 'job_due')`).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	for _, filter := range []view.JobFilter{{}, {Health: domain.HealthFailing}, {Only: []string{"a", "b"}}, {Group: "a", Health: domain.HealthFailing}} {
+		for _, sort := range []view.JobSort{view.SortID, view.SortName, view.SortNextFireTime, view.SortLastFailure, view.SortFailingSince, view.SortP95} {
+			if sort == view.SortID && filter.Health == "" {
+				continue // Jobs lists them
+			}
+			filter.Limit = 50
+			var after view.JobPlace
+			for page := range 4 {
+				before := read()
+				jobs, next, err := f.view.SortedJobs(t.Context(), filter, sort, after)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// A page reads 10,000 jobs at most: from the index, the job, its health, and its next fire time.
+				most := int64(5000)
+				if filter.Health != "" {
+					most = 60_000
+				}
+				if n := read() - before; n > most {
+					t.Errorf("%+v by %q: page %d of %d jobs reads %d rows", filter, sort, page, len(jobs), n)
+				}
+				if next == nil {
+					break
+				}
+				after = *next
+			}
+		}
+	}
+}
