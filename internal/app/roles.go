@@ -105,6 +105,7 @@ func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
 	if err != nil {
 		return err
 	}
+	r.servers.planningFails = r.store.PlanningFails
 	r.addScheduler(r.store, d)
 	r.addMetrics(ln)
 	return r.run(ctx, "scheduler")

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,11 +136,20 @@ func TestJetStreamWithoutQuorum(t *testing.T) {
 		fault.begin(0)
 		fault.begin(1)
 		f.noticesJetStream()
+		// Each process names the servers that do not answer.
+		down := []string{servers.Nodes[0].Addr(), servers.Nodes[1].Addr()}
+		slices.Sort(down)
+		f.members[1].logs(`"unreachable":"` + strings.Join(down, ", ") + `"`)
 		fault.end(0)
 		fault.end(1)
 		f.becomesReady()
 	}
 	f.isQuiet()
+	for _, m := range f.members {
+		if strings.Contains(strings.Join(m.stderr.snapshot(), "\n"), "uses the name of this instance") {
+			t.Errorf("%s takes its own heartbeat for that of another process", m.name)
+		}
+	}
 }
 
 // The disk of NATS is full. Each role says that JetStream is unavailable, although NATS accepts connections. When there is space again

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
@@ -87,6 +89,32 @@ func (s *Store) Pressure(ctx context.Context) (Pressure, error) {
   - coalesce(current_setting('reserved_connections', true), '0')::bigint, pg_database_size(current_database())`).
 		Scan(&p.Connections, &p.MaxConnections, &p.Bytes)
 	return p, pgerr.Translate(err)
+}
+
+// Blocker is a transaction that holds a lock for which processes of Belfry wait.
+type Blocker struct {
+	PID         int    // of the session in Postgres
+	Application string // as the session calls itself
+	Sessions    int    // of Belfry that wait for it
+}
+
+// Blockers returns the transactions for which sessions of Belfry have waited for over two seconds, five at most. It reads no table of Belfry, so
+// no lock stops it.
+func (s *Store) Blockers(ctx context.Context) ([]Blocker, error) {
+	// A session that waits for a lock may block others. Only those at the beginning of such a chain are shown. Other accounts may hide
+	// everything but the name of their sessions.
+	rows, err := s.pool.Query(ctx, `WITH waiting AS (
+  SELECT a.pid, pg_blocking_pids(a.pid) AS blockers FROM pg_stat_activity a
+   WHERE a.datname = current_database() AND a.application_name LIKE 'belfry %' AND a.wait_event_type = 'Lock'
+     AND a.query_start < clock_timestamp() - interval '2 seconds' LIMIT 100)
+SELECT b.pid, coalesce(b.application_name, ''), count(*)
+  FROM waiting w CROSS JOIN LATERAL unnest(w.blockers) AS u (pid) JOIN pg_stat_activity b ON b.pid = u.pid
+ WHERE b.pid NOT IN (SELECT v.pid FROM waiting v) GROUP BY 1, 2 ORDER BY 3 DESC, 1 LIMIT 5`)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Blocker])
+	return out, pgerr.Translate(err)
 }
 
 // processes lists the connected processes. The query is here because sqlc does not know pg_stat_activity.
