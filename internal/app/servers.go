@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (p *process) addServers(s *store.Store, nc *nats.Conn) (*servers, error) {
 		func(ctx context.Context, err error) {
 			if err != nil {
 				p.log.WarnContext(ctx, "JetStream accepts no messages, due runs wait until it does", "reason", err,
-					"unreachable", strings.Join(natsinfra.Silent(ctx, nc.Servers()), ", "))
+					"unreachable", cmp.Or(strings.Join(natsinfra.Silent(ctx, nc.Servers()), ", "), "none, all NATS servers answer"))
 				return
 			}
 			p.log.InfoContext(ctx, "JetStream accepts messages again")
