@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,11 @@ type pressure struct {
 
 	read     atomic.Pointer[time.Time] // when the state was last read
 	reported int                       // the session that was last logged as a blocker
+	crowded  bool                      // nearly all connections are taken
 }
+
+// crowdedAt is the share of the connections of Postgres above which their holders are logged. The alert BelfryPostgresConnections has the same.
+const crowdedAt = 0.9
 
 // addPressure adds the component that measures the pressure. Dispatchers have it, so that the state of the engine is also known while no scheduler
 // works.
@@ -82,6 +87,21 @@ func (x *pressure) readState(ctx context.Context) error {
 	x.size.Set(float64(now.Bytes))
 	at := time.Now()
 	x.read.Store(&at)
+	return x.reportClients(ctx, float64(now.Connections) > crowdedAt*float64(now.MaxConnections), now.Connections)
+}
+
+// reportClients logs once who has the connections of Postgres when nearly all are taken.
+func (x *pressure) reportClients(ctx context.Context, crowded bool, connections int64) error {
+	was := x.crowded
+	x.crowded = crowded
+	if !crowded || was {
+		return nil
+	}
+	clients, err := x.view.Clients(ctx)
+	if err != nil {
+		return err
+	}
+	x.log.WarnContext(ctx, "nearly all connections of Postgres are taken, processes that start cannot connect", "count", connections, "clients", strings.Join(clients, ", "))
 	return nil
 }
 

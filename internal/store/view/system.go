@@ -117,6 +117,18 @@ SELECT b.pid, coalesce(b.application_name, ''), count(*)
 	return out, pgerr.Translate(err)
 }
 
+// Clients returns the names of the clients with most connections to the Postgres server, five at most, each with their number.
+func (s *Store) Clients(ctx context.Context) ([]string, error) {
+	// An account without rights sees the names of other accounts' sessions, but not what they do.
+	rows, err := s.pool.Query(ctx, `SELECT count(*) || ' ' || coalesce(nullif(application_name, ''), 'without a name')
+  FROM pg_stat_activity WHERE backend_type = 'client backend' OR backend_type IS NULL GROUP BY application_name ORDER BY count(*) DESC, 1 LIMIT 5`)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return out, pgerr.Translate(err)
+}
+
 // processes lists the connected processes. The query is here because sqlc does not know pg_stat_activity.
 func (s *Store) processes(ctx context.Context) ([]Process, error) {
 	rows, err := s.pool.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)

@@ -69,6 +69,9 @@ func TestSystem(t *testing.T) {
 	if p, err := f.view.Pressure(t.Context()); err != nil || p.Unfired != 1 || p.Unplanned != 1 || p.Connections < 1 || p.MaxConnections < p.Connections || p.Bytes == 0 {
 		t.Errorf("pressure: %+v, %v", p, err)
 	}
+	if got, err := f.view.Clients(t.Context()); err != nil || !slices.Contains(got, "1 belfry console 1.2.3 here/7") {
+		t.Errorf("clients: %q, %v", got, err)
+	}
 	if got.Unfired != 1 || !got.UnfiredDue.Equal(due) || got.Waiting != 1 || !got.WaitDue.Equal(due) || !got.SchedulerSeen.Equal(due) {
 		t.Errorf("one is late, one waits, one scheduler was seen at %v: %+v", due, got)
 	}
