@@ -9,11 +9,15 @@ import { useFilters, useListKeys, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { DeleteJob } from "../parts/actions";
 import { RunNow } from "../parts/rundialog";
-import { Empty, ErrorNote, Icon, icons, PageHead, Snippet } from "../parts/basics";
+import { Empty, ErrorNote, PageHead, Snippet } from "../parts/basics";
+import { Icon, icons } from "../parts/icons";
 import { JobBulk, type JobAction } from "../parts/jobbulk";
-import { jobFilters, JobFilters } from "../parts/jobfilters";
+import { jobFilters, JobFilters, jobQuery } from "../parts/jobfilters";
+import { PauseJob } from "../parts/jobpause";
 import { JobTable } from "../parts/jobtable";
+import { Skeletons } from "../parts/skeletons";
 import { sdkProgram } from "../parts/snippets";
+import { isJobOrder } from "../parts/sorthead";
 import { exportAddress } from "../parts/exportaddress";
 
 const Import = lazy(() => import("../parts/transfer"));
@@ -24,8 +28,9 @@ export default function Jobs() {
   useListKeys();
   const may = useMay();
   const servers = useServers();
-  const [f, setF] = useFilters(jobFilters);
+  const [f, setF] = useFilters(jobQuery);
   const [running, setRunning] = useState<Job>();
+  const [pausing, setPausing] = useState<Job>();
   const [deleting, setDeleting] = useState<Job>();
   const [importing, setImporting] = useState(false);
   const [chosen, setChosen] = useState<Set<number>>(new Set());
@@ -43,6 +48,8 @@ export default function Jobs() {
           group: f.group,
           tag: f.tag,
           calendar: f.calendar,
+          health: (f.health || undefined) as never,
+          sort: isJobOrder(f.sort) ? f.sort : undefined,
           kind: f.kind as "cron" | undefined,
           enabled: (f.enabled || undefined) as never,
         },
@@ -69,7 +76,7 @@ export default function Jobs() {
       else next.delete(id);
       return next;
     });
-  const clear = () => setF({ q: "", group: "", tag: "", enabled: "", kind: "", calendar: "" });
+  const clear = () => setF({ q: "", group: "", tag: "", enabled: "", kind: "", calendar: "", health: "" });
   const tags = [...new Set([...(f.tag ? [f.tag] : []), ...jobs.flatMap((j) => j.tags)])].slice(0, 8);
 
   return (
@@ -121,6 +128,7 @@ export default function Jobs() {
           </Button>
         </Group>
       )}
+      {list.isPending && <Skeletons rows={8} />}
       {list.error && <ErrorNote error={list.error} retry={() => void list.refetch()} />}
       {list.data &&
         !seeking &&
@@ -148,8 +156,11 @@ export default function Jobs() {
           chosen={chosen}
           choose={choose}
           chooseAll={(on) => setChosen(new Set(on ? jobs.map((j) => j.id) : []))}
+          sort={f.sort}
+          onSort={(sort) => setF({ sort })}
           onTag={(tag) => setF({ tag })}
           onRun={setRunning}
+          onPause={setPausing}
           onDelete={setDeleting}
         />
       )}
@@ -173,6 +184,7 @@ export default function Jobs() {
         </Suspense>
       )}
       {running && <RunNow job={running} onClose={() => setRunning(undefined)} />}
+      {pausing && <PauseJob job={pausing} onClose={() => setPausing(undefined)} />}
       {deleting && <DeleteJob job={deleting} onClose={() => setDeleting(undefined)} />}
     </>
   );
