@@ -93,6 +93,7 @@ export function attention(stage) {
       await health.getByText("1 failed in a row").waitFor();
       assert.equal(await health.locator("dl").locator(`a[href="/runs/${bad}"]`).count(), 1);
       assert.equal(await health.locator("dl").locator(`a[href="/runs/${good}"]`).count(), 1);
+      await health.getByText(/script .*version 1 .*version 2/).waitFor();
       await click(health.getByRole("link", { name: "version 1 → 2" }));
       const dialog = page.getByRole("dialog", { name: "Difference between version 1 and version 2" });
       await dialog.getByText(/^Version 2 by admin/).waitFor();
@@ -216,4 +217,66 @@ export function attention(stage) {
     await details.getByText(host, { exact: true }).waitFor();
     await details.getByText(executor_version, { exact: true }).waitFor();
   });
+
+  scene(
+    stage,
+    "the palette finds jobs by the beginnings of words, groups, tags and instances, with one request for each pause in typing",
+    { as: "admin" },
+    async (page) => {
+      await call("POST", "/groups", { name: "palette-group" });
+      await call("POST", "/jobs", {
+        name: "zebra-stripes-report",
+        group: "palette-group",
+        handler: "echo",
+        tags: ["zebras"],
+        schedule: { kind: "none" },
+      });
+      await page.goto("/");
+      await heading(page, "Overview");
+      const asked = [];
+      page.on("request", (r) => r.url().includes("/api/v1/search") && asked.push(r.url()));
+      const open = async (text, name, address) => {
+        await page.keyboard.press("Control+k");
+        await page.getByRole("combobox").waitFor();
+        const before = asked.length;
+        await page.getByRole("combobox").fill(text);
+        const options = page.getByRole("option");
+        await options.filter({ hasText: name }).first().waitFor();
+        assert.equal(asked.length, before + 1, `the requests: ${asked}`);
+        const names = await options.allInnerTexts();
+        for (let i = names.findIndex((n) => n.includes(name)); i > 0; i--) await page.keyboard.press("ArrowDown");
+        await page.keyboard.press("Enter");
+        await page.waitForURL(address);
+      };
+      await open("zeb rep", "zebra-stripes-report", /\/jobs\/\d+$/);
+      await open("palette-g", "palette-group", "/jobs?group=palette-group");
+      await open("zebras", "zebras", "/jobs?tag=zebras");
+      await open("demo-1", "demo-1", "/runs?instance=demo-1");
+    },
+  );
+
+  scene(
+    stage,
+    "the jobs are counted by group with one request, and a count opens these jobs",
+    { as: "admin" },
+    async (page) => {
+      const { job } = await breaks("counted-in-its-group");
+      await until("the counts", async () =>
+        (await call("GET", "/groups?health=true&limit=500")).items.some(
+          (g) => g.name === "demo" && g.health.failing > 0,
+        ),
+      );
+      const asked = [];
+      page.on("request", (r) => r.url().includes("/api/v1/groups?health") && asked.push(r.url()));
+      await page.goto("/jobs");
+      await page.getByText("By group", { exact: true }).click();
+      await page.waitForURL("/jobs?view=groups");
+      const row = page.locator("tbody tr").filter({ has: page.getByRole("link", { name: "demo", exact: true }) });
+      await row.waitFor();
+      assert.equal(asked.length, 1, `the requests: ${asked}`);
+      await row.locator("a.bad").click();
+      await page.waitForURL(/group=demo&health=failing/);
+      await page.getByRole("link", { name: job.name, exact: true }).waitFor();
+    },
+  );
 }

@@ -150,6 +150,9 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
             )}
             {item.runbook_url && " · "}
             <Runbook url={item.runbook_url} />
+            {item.changes?.map((c) => (
+              <span key={c.code}> · {explain(c)}</span>
+            ))}
           </>
         ),
       };

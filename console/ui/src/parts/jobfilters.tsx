@@ -4,8 +4,8 @@ import { Chips, GroupPick, Pick, SearchField } from "./filters";
 import { jobOrders } from "./sorthead";
 
 export const jobFilters = ["q", "group", "tag", "enabled", "kind", "calendar", "health"] as const;
-/** jobQuery names what the address of the list contains: the filters and the order. */
-export const jobQuery = [...jobFilters, "sort"] as const;
+/** jobQuery names what the address of the list contains: the filters, the order, and whether jobs or groups are shown. */
+export const jobQuery = [...jobFilters, "sort", "view"] as const;
 type Filters = Record<(typeof jobQuery)[number], string>;
 const kinds = ["none", "cron", "fixed_rate", "fixed_delay", "once"] as const;
 

@@ -7,7 +7,7 @@ import { clock, shortDuration } from "../lib/time";
 import { Instant, reasonText } from "./basics";
 import { Durations } from "./jobhealthcell";
 import { Icon, shapes } from "./icons";
-import { VersionLink } from "./versionlink";
+import { Changes } from "./changes";
 
 /** JobHealth says at the top of a job's page whether the job fails, since when and why, and what it did last. Before the first result it is empty. */
 export function JobHealth({ job }: { job: Job }) {
@@ -96,15 +96,8 @@ function Failing({ job, health: h }: { job: Job; health: Schemas["JobHealth"] })
           <dt>{t("health.success")}</dt>
           <dd>{good ? <LastRun run={good} /> : t("health.nosuccess")}</dd>
         </div>
-        {bad && good && bad.version > good.version && (
-          <div>
-            <dt>{t("health.changed")}</dt>
-            <dd>
-              <VersionLink job={job.id} from={good.version} to={bad.version} />
-            </dd>
-          </div>
-        )}
       </dl>
+      {bad && good && <Changes job={job.id} from={good.version} to={bad.version} changes={h.changes} />}
     </>
   );
 }
@@ -118,7 +111,9 @@ function LastRun({ run }: { run: Schemas["LastSuccess"] }) {
       <Link className="link num" href={`/runs/${run.run_id}`}>
         <Instant at={run.at} now={now} />
       </Link>{" "}
-      <span className="faint num">{t("versions.one", { n: run.version })}</span>
+      <span className="faint">
+        {[t("versions.one", { n: run.version }), run.instance, run.executor_version].filter(Boolean).join(" · ")}
+      </span>
     </>
   );
 }

@@ -101,7 +101,10 @@ export function JobTable({
                 </div>
                 <div className="one-line" title={j.group}>
                   {j.group}
-                  <span className="narrow-inline"> · {scheduleText(t, j.schedule)}</span>
+                  <span className="narrow-inline">
+                    {" "}
+                    · {[scheduleText(t, j.schedule), said(j)].filter(Boolean).join(" · ")}
+                  </span>
                 </div>
                 {(!!j.last_runs?.length || j.health?.state === "failing") && (
                   <div className="phone-only">
@@ -113,8 +116,8 @@ export function JobTable({
                   </div>
                 )}
               </td>
-              <td className="widest mono">
-                {scheduleText(t, j.schedule)}{" "}
+              <td className="widest schedule" title={said(j)}>
+                <span className="mono">{scheduleText(t, j.schedule)}</span>{" "}
                 {j.note && (
                   <Tooltip label={j.note}>
                     <span className="pill pill-warn" tabIndex={0}>
@@ -122,6 +125,7 @@ export function JobTable({
                     </span>
                   </Tooltip>
                 )}
+                <div className="clamp one faint">{said(j)}</div>
               </td>
               <td className="mid">
                 <HealthMark health={j.health} />
@@ -157,6 +161,9 @@ export function JobTable({
     </div>
   );
 }
+
+/** said describes a cron expression in words. The other schedules are in words already. */
+const said = (j: Row) => (j.schedule.kind === "cron" ? (j.schedule_description ?? "") : "");
 
 /** RowActions are the actions on a job that a user may do from the list. */
 function RowActions({

@@ -3,7 +3,7 @@ import { Link } from "wouter";
 import type { Job, RunDetail } from "../api/client";
 import { useT } from "../i18n";
 import { Instant } from "./basics";
-import { VersionLink } from "./versionlink";
+import { Changes } from "./changes";
 
 /** SinceGood says on the page of a failed run what its job's last success was, and whether the job has changed in between. */
 export function SinceGood({ run: r, job, now }: { run: RunDetail; job: Job; now: Date }) {
@@ -27,17 +27,11 @@ export function SinceGood({ run: r, job, now }: { run: RunDetail; job: Job; now:
         {t("health.since")} {link}
       </Text>
     );
+  const changes = job.health?.last_failure?.run_id === r.id ? job.health.changes : undefined;
   return (
-    <Text size="sm" mb="xs">
+    <Text size="sm" mb="xs" component="div">
       {t("health.success")} {link}
-      {" · "}
-      {r.job_version > good.version ? (
-        <>
-          {t("health.changed")}: <VersionLink job={r.job_id} from={good.version} to={r.job_version} />
-        </>
-      ) : (
-        t("health.samejob")
-      )}
+      <Changes job={r.job_id} from={good.version} to={r.job_version} changes={changes} />
     </Text>
   );
 }

@@ -1,1 +1,0 @@
-import{u as o,b as c,j as s,L as m}from"./index-qmbQPBJN.js";function x({job:i,from:e,to:n}){const r=o(),a=c(),t=r("versions.between",{from:e,to:n});return a.administer?s.jsx(m,{className:"link",href:`/jobs/${i}?versions=${e}-${n}`,children:t}):s.jsx(s.Fragment,{children:t})}export{x as V};
