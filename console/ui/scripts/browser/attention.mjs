@@ -244,7 +244,7 @@ export function attention(stage) {
         await options.filter({ hasText: name }).first().waitFor();
         assert.equal(asked.length, before + 1, `the requests: ${asked}`);
         const names = await options.allInnerTexts();
-        for (let i = names.findIndex((n) => n.includes(name)); i > 0; i--) await page.keyboard.press("ArrowDown");
+        for (let i = names.findIndex((n) => n.startsWith(name)); i > 0; i--) await page.keyboard.press("ArrowDown");
         await page.keyboard.press("Enter");
         await page.waitForURL(address);
       };

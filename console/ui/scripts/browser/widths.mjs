@@ -97,7 +97,7 @@ export function widths(stage) {
             await page.getByRole("dialog").waitFor();
           },
         ],
-        ["/jobs?sort=failing_since", ".failing-link"],
+        ["/jobs?sort=failing_since", "td.mid .failing-link"],
         [`/jobs/${failing.id}`, ".health-failing"],
         ["/week", ".slot"],
         [`/jobs/${job.id}?tab=definition`, ".job-graph"],
