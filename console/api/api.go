@@ -34,6 +34,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/calendars"
 	"github.com/belfryhq/belfry/console/api/deadletters"
 	"github.com/belfryhq/belfry/console/api/events"
+	"github.com/belfryhq/belfry/console/api/find"
 	"github.com/belfryhq/belfry/console/api/fires"
 	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/console/api/history"
@@ -200,6 +201,7 @@ func (a *API) registerResources() *system.API {
 		&history.API{Store: a.AuditLog},
 		counted,
 		&jobs.API{Store: a.Jobs, Pauses: a.Pauses, Lists: a.Views, Instances: a.Fleet, Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Zone: a.Zone},
+		&find.API{Lists: a.Views, Instances: a.Fleet, Visible: a.visible},
 		&scripts.API{Jobs: a.Jobs, Store: a.Views, Visible: a.visible, Audit: a.audit},
 		&fires.API{Store: a.Fires},
 		&schedules.API{Calendars: a.Calendars, Lists: a.Views, Reports: a.Reports, Visible: a.visible, Zone: a.Zone},

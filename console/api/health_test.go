@@ -72,3 +72,55 @@ func TestJobsByHealth(t *testing.T) {
 		t.Errorf("a viewer sees a secret: %s", a.body)
 	}
 }
+
+// A failing job says what changed since its last success, and where both runs ran.
+func TestChangesOfAFailingJob(t *testing.T) {
+	w := newWorld(t)
+	const job = "/api/v1/jobs/1"
+	w.job(`{"group":"default","name":"report","handler":"echo","schedule":{"kind":"cron","expr":"0 2 * * *","time_zone":"Asia/Shanghai"}}`)
+	w.must(200, "PATCH", job, `{"param":"new"}`)
+	w.fares(1, true, "handler_error", "exit status 1", time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), 90)
+	w.exec(`UPDATE job_health SET success_instance = 'node-1', success_executor = '1.4'`)
+	w.exec(`UPDATE job_failures SET version = 2, instance = 'node-2', executor = '1.5'`)
+	w.rows([]row{
+		{"the job", "GET", job, "", 200, map[string]any{
+			"health.last_success.instance": "node-1", "health.last_success.executor_version": "1.4",
+			"health.last_failure.instance": "node-2", "health.last_failure.executor_version": "1.5",
+			"health.changes.0.code": "job_edited", "health.changes.0.args.from": 1.0, "health.changes.0.args.to": 2.0, "health.changes.0.args.by": "admin",
+			"health.changes.1.code": "executor_changed", "health.changes.2.code": "instance_changed",
+			"health.changes.2.text": "the instance changed from node-1 to node-2"}, nil},
+		{"in the list", "GET", "/api/v1/jobs", "", 200, map[string]any{"items.0.health.last_failure.executor_version": "1.5"}, nil},
+		{"its item", "GET", "/api/v1/attention", "", 200, map[string]any{"items.0.kind": "job_failing", "items.0.last_success.instance": "node-1",
+			"items.0.changes.0.code": "job_edited", "items.0.changes.1.args.to": "1.5", "items.0.changes.2.args.from": "node-1"}, nil},
+		{"acknowledged", "POST", "/api/v1/attention/job_failing:1/acknowledge", "{}", 200, map[string]any{"changes.1.code": "executor_changed"}, nil},
+	})
+	w.exec(`UPDATE job_failures SET failing = false`)
+	if a := w.must(200, "GET", job, ""); strings.Contains(a.body, "changes") {
+		t.Errorf("a job that has recovered: %s", a.body)
+	}
+}
+
+func TestScheduleDescription(t *testing.T) {
+	w := newWorld(t)
+	const jobs = "/api/v1/jobs"
+	made := w.must(201, "POST", jobs, `{"group":"default","name":"report","handler":"echo","schedule":{"kind":"cron","expr":"0 2 * * *","time_zone":"Asia/Shanghai"}}`)
+	preview := w.must(200, "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 2 * * *","time_zone":"Asia/Shanghai"}}`)
+	want := "At 02:00 every day, Asia/Shanghai"
+	if preview.field("description") != want || made.field("schedule_description") != want {
+		t.Errorf("the preview says %s, the new job %s", preview.body, made.body)
+	}
+	chinese := []string{"Accept-Language", "zh-CN"}
+	w.rows([]row{
+		{"the job", "GET", jobs + "/1", "", 200, map[string]any{"schedule_description": want}, nil},
+		{"the list", "GET", jobs, "", 200, map[string]any{"items.0.schedule_description": want}, nil},
+		{"the job in Chinese", "GET", jobs + "/1", "", 200, map[string]any{"schedule_description": "每天 02:00，Asia/Shanghai"}, chinese},
+		{"the list in Chinese", "GET", jobs, "", 200, map[string]any{"items.0.schedule_description": "每天 02:00，Asia/Shanghai"}, chinese},
+		{"sent back", "PUT", jobs + "/1", w.must(200, "GET", jobs+"/1", "").body, 200, map[string]any{"version": 1.0, "schedule_description": want}, nil},
+		{"sent in a patch", "PATCH", jobs + "/1", `{"schedule_description":"x","param":"y"}`, 200, map[string]any{"version": 2.0, "schedule_description": want}, nil},
+		{"created with", "POST", jobs, `{"group":"default","name":"new","handler":"echo","schedule":{"kind":"none"},"schedule_description":"x"}`, 422,
+			map[string]any{"errors.0.location": "schedule_description"}, nil},
+	})
+	if a := w.must(200, "GET", "/api/v1/export", ""); strings.Contains(a.body, "schedule_description") {
+		t.Errorf("the export has it: %s", a.body)
+	}
+}

@@ -154,6 +154,8 @@ type fleet struct {
 	ended []domain.RunID
 	live  []string // instances of the group default; nil: one
 	kills func()   // called at each kill
+
+	others []domain.Instance // of other groups
 }
 
 func (f *fleet) Kill(ctx context.Context, id domain.RunID, _ string) error {
@@ -170,10 +172,15 @@ func (f *fleet) Kill(ctx context.Context, id domain.RunID, _ string) error {
 }
 
 func (f *fleet) Instances(group string) []domain.Instance {
-	if group != "default" {
-		return nil
-	}
 	var live []domain.Instance
+	for _, i := range f.others {
+		if group == "" || group == i.Group {
+			live = append(live, i)
+		}
+	}
+	if group != "default" {
+		return live
+	}
 	for _, id := range f.live {
 		live = append(live, domain.Instance{ID: id, Group: group, Capacity: 4, Handlers: []string{"echo"}, Draining: id == "drains"})
 	}

@@ -130,6 +130,8 @@ var accesses = map[string]access{
 	"DELETE /bulk/{id}": {least: "operator", status: 200, hidden: 404, path: "/bulk/<bulk>"},
 
 	"GET /attention":                   {least: "viewer", status: 200},
+	"GET /search":                      {least: "viewer", status: 200, path: "/search?q=a"},
+	"GET /tags":                        {least: "viewer", status: 200},
 	"POST /attention/{id}/acknowledge": {least: "operator", status: 200, hidden: 404, path: "/attention/group_without_executors:mine/acknowledge", body: `{"note":"n"}`},
 
 	"GET /overview":        {least: "viewer", status: 200, hidden: 422, path: "/overview?group=mine"},

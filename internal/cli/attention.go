@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 type attentionCmd struct {
@@ -34,15 +35,24 @@ func (c *attentionListCmd) Run(a *app, parent *attentionCmd, cl *client.Client) 
 		fmt.Fprintln(a.stderr, "Not available:", strings.Join(list.Unavailable, ", "))
 	}
 	return a.print(parent.Output, list, func(t *table) {
-		t.row("ID", "GROUP", "JOB", "SINCE", "COUNT", "TEXT", "ACKNOWLEDGED")
+		t.row("ID", "GROUP", "JOB", "SINCE", "COUNT", "TEXT", "CHANGED", "ACKNOWLEDGED")
 		for _, i := range list.Items {
 			count := fmt.Sprint(i.Count)
 			if i.AtLeast {
 				count += "+"
 			}
-			t.row(i.ID, i.Group, shown(i.JobName, 40), i.Since, count, shown(i.Text, 100), ackText(i.Acknowledged))
+			t.row(i.ID, i.Group, shown(i.JobName, 40), i.Since, count, shown(i.Text, 100), shown(changesText(i.Changes), 120), ackText(i.Acknowledged))
 		}
 	})
+}
+
+// changesText says what changed since a job succeeded.
+func changesText(changes []explain.Explanation) string {
+	texts := make([]string, len(changes))
+	for i, c := range changes {
+		texts[i] = c.Text
+	}
+	return strings.Join(texts, "; ")
 }
 
 // ackText says who acknowledged an item, and why.

@@ -32,6 +32,17 @@ func millisecondsText(ms *int64) string {
 	return (time.Duration(*ms) * time.Millisecond).String()
 }
 
+// placeText says where a run ran, after a comma.
+func placeText(instance, version string) string {
+	switch {
+	case instance == "":
+		return ""
+	case version == "":
+		return ", on " + instance
+	}
+	return fmt.Sprintf(", on %s (%s)", instance, version)
+}
+
 // healthPairs shows how a job fares, in the table of one job.
 func healthPairs(t *table, h *domain.JobHealth) {
 	if h == nil {
@@ -42,10 +53,13 @@ func healthPairs(t *table, h *domain.JobHealth) {
 		t.pair("failing since", h.FailingSince)
 	}
 	if s := h.LastSuccess; s != nil {
-		t.pair("last success", fmt.Sprintf("%s, run %s, job version %d", people(s.At.Time), s.RunID, s.Version))
+		t.pair("last success", fmt.Sprintf("%s, run %s, job version %d%s", people(s.At.Time), s.RunID, s.Version, placeText(s.Instance, s.ExecutorVersion)))
 	}
 	if f := h.LastFailure; f != nil {
-		t.pair("last failure", fmt.Sprintf("%s, run %s, job version %d, %s: %s", people(f.At.Time), f.RunID, f.Version, f.Reason, shown(f.Message, 200)))
+		t.pair("last failure", fmt.Sprintf("%s, run %s, job version %d%s, %s: %s", people(f.At.Time), f.RunID, f.Version, placeText(f.Instance, f.ExecutorVersion), f.Reason, shown(f.Message, 200)))
+	}
+	for _, c := range h.Changes {
+		t.pair("changed", c.Text)
 	}
 	if h.P50MS != nil {
 		t.pair("duration", fmt.Sprintf("p50 %s, p95 %s", millisecondsText(h.P50MS), millisecondsText(h.P95MS)))

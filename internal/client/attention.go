@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Attention is what needs a person.
@@ -17,19 +18,22 @@ type Attention struct {
 
 // AttentionItem is something that needs a person.
 type AttentionItem struct {
-	ID           string              `json:"id"`
-	Kind         string              `json:"kind"`
-	Group        string              `json:"group"`
-	JobID        *domain.JobID       `json:"job_id"`
-	JobName      string              `json:"job_name,omitempty"`
-	Since        *domain.Instant     `json:"since"`
-	Count        int64               `json:"count"`
-	AtLeast      bool                `json:"at_least,omitempty"`
-	Text         string              `json:"text"`
-	RunID        *domain.RunID       `json:"run_id,omitempty"`
-	LastSuccess  *domain.LastSuccess `json:"last_success,omitempty"`
-	RunbookURL   string              `json:"runbook_url,omitempty"`
-	Acknowledged *AttentionAck       `json:"acknowledged,omitempty"`
+	ID          string              `json:"id"`
+	Kind        string              `json:"kind"`
+	Group       string              `json:"group"`
+	JobID       *domain.JobID       `json:"job_id"`
+	JobName     string              `json:"job_name,omitempty"`
+	Since       *domain.Instant     `json:"since"`
+	Count       int64               `json:"count"`
+	AtLeast     bool                `json:"at_least,omitempty"`
+	Text        string              `json:"text"`
+	RunID       *domain.RunID       `json:"run_id,omitempty"`
+	LastSuccess *domain.LastSuccess `json:"last_success,omitempty"`
+
+	Changes []explain.Explanation `json:"changes,omitempty"` // what changed since the last success of a failing job
+
+	RunbookURL   string        `json:"runbook_url,omitempty"`
+	Acknowledged *AttentionAck `json:"acknowledged,omitempty"`
 }
 
 // AttentionAck is the acknowledgement of an item.

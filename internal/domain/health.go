@@ -27,6 +27,8 @@ type JobHealth struct {
 	P50MS        *int64       `json:"p50_ms" doc:"The median duration of the last 20 succeeded runs, within 5 percent; null if there is none"`
 	P95MS        *int64       `json:"p95_ms" doc:"The 95th percentile of the same durations, within 5 percent"`
 	LastDay      DayCounts    `json:"last_24h"`
+
+	Changes []explain.Explanation `json:"changes,omitempty" doc:"What changed between the last success and the last failure: job_edited, script_edited, executor_changed, instance_changed. Absent in lists, if the job is not failing, and if nothing is known to have changed"`
 }
 
 // LastSuccess is the newest run of a job that succeeded. The run itself may have been deleted after its retention.
@@ -34,6 +36,9 @@ type LastSuccess struct {
 	RunID   RunID   `json:"run_id"`
 	At      Instant `json:"at"`
 	Version int     `json:"version" doc:"The version of the job"`
+
+	Instance        string `json:"instance,omitempty" doc:"The instance that ran it"`
+	ExecutorVersion string `json:"executor_version,omitempty" doc:"The version of the executor, as its process reported it; absent if it is not known"`
 }
 
 // LastFailure is the newest run of a job that failed.
@@ -44,6 +49,9 @@ type LastFailure struct {
 	Reason       Reason                `json:"reason"`
 	Message      string                `json:"message" doc:"The first 1,024 characters of the message"`
 	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"The parts of the message, as in the schema Run"`
+
+	Instance        string `json:"instance,omitempty" doc:"The instance of the last attempt; absent if there was none"`
+	ExecutorVersion string `json:"executor_version,omitempty" doc:"The version of the executor, as its process reported it; absent if it is not known"`
 }
 
 // DayCounts counts finished runs of the current hour and of the 23 hours before it, by the instant when they were settled. A count of more than

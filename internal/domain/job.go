@@ -49,6 +49,8 @@ type Job struct {
 	CreatedAt    Instant  `json:"created_at"`
 	UpdatedAt    Instant  `json:"updated_at"`
 	Version      int      `json:"version"`
+	// ScheduleDescription describes the schedule in words, in the language of the caller. It is present only in answers of the REST API.
+	ScheduleDescription string `json:"schedule_description,omitempty" readOnly:"true" doc:"The schedule in words, in the language of Accept-Language (en, zh-CN)" example:"At 02:00 every day, Asia/Shanghai"`
 	// Note is a sentence for the job's owner, such as that an enabled job has no next fire time.
 	Note string `json:"note,omitempty"`
 	// Health says how the job fares. It is absent in answers to changes of a job.

@@ -94,7 +94,25 @@ func (e *Explanation) In(language Language) string {
 	if s := e.Args.chineseEnd(e.Code); s != "" {
 		return s
 	}
+	if s := e.Args.chineseChange(e.Code); s != "" {
+		return s
+	}
 	return ChineseMissed(e)
+}
+
+// chineseChange returns what changed since a failing job succeeded, in the words of the web console; "" for the codes of other explanations.
+func (a Args) chineseChange(code Code) string {
+	switch code { //nolint:exhaustive // the others explain something else
+	case JobEdited:
+		return fmt.Sprintf("任务已修改：从版本 %d 到版本 %d，最后由 %s 于 %s 修改", a.num("from"), a.num("to"), a.text("by"), a.text("at"))
+	case ScriptEdited:
+		return fmt.Sprintf("脚本已修改：从版本 %d 到版本 %d", a.num("from"), a.num("to"))
+	case ExecutorChanged:
+		return fmt.Sprintf("执行器版本从 %s 变为 %s", a.text("from"), a.text("to"))
+	case InstanceChanged:
+		return fmt.Sprintf("实例从 %s 变为 %s", a.text("from"), a.text("to"))
+	}
+	return ""
 }
 
 // chineseEnd returns how the engine ended an attempt or a run, in the words of the web console; "" for the codes of other

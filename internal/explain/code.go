@@ -88,6 +88,14 @@ const (
 	ResultRefused     Code = "result_refused"      // Postgres refused the result, which is a dead letter now
 )
 
+// What changed between the last success and the last failure of a failing job.
+const (
+	JobEdited       Code = "job_edited"
+	ScriptEdited    Code = "script_edited"
+	ExecutorChanged Code = "executor_changed" // another version of the executor
+	InstanceChanged Code = "instance_changed"
+)
+
 // Text is the code of an explanation without a Note, such as one that an older release stored, and of a handler's own words.
 // Its text is the stored sentence.
 const Text Code = "text"
@@ -104,6 +112,7 @@ func Codes() []Code {
 		NoScheduler, GroupPaused, JobPaused, Unexplained, ClockStepped, PostgresAway, Restored,
 		EarlierUnfinished, TooManyHeld, CoveredBy, KilledBy, JobDeleted, NeverStarted, NotTaken, ScriptNotTaken, ShardInstanceGone,
 		OfferTooLarge, InstanceDied, StartBarred, AttemptUnknown, ResultLost, OutputLost, NoReport, ResultRefused,
+		JobEdited, ScriptEdited, ExecutorChanged, InstanceChanged,
 		Text,
 	}
 }

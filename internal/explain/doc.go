@@ -1,5 +1,5 @@
 // Package explain holds the explanations that Belfry gives for its decisions: why a run waits, how a run was routed, why fire
-// times were missed, and how the engine ended runs and attempts. An explanation is a code from a closed list with named
+// times were missed, how the engine ended runs and attempts, and what changed since a failing job succeeded. An explanation is a code from a closed list with named
 // arguments, so programs need not parse its text.
 //
 // A Note is an explanation as it is stored: a JSON array of the code and its arguments, in the order of the table in this

@@ -229,6 +229,19 @@ var table = map[Code]entry{
 	NoReport:       {nil, constant("the instance did not report the end of the attempt in time")},
 	ResultRefused:  {nil, constant("its result could not be stored; it is among the dead letters")},
 
+	JobEdited: {[]Param{num("from"), num("to"), text("by"), text("at")}, func(a Args) string {
+		return fmt.Sprintf("the job was edited, from version %d to version %d, last by %s at %s", a.num("from"), a.num("to"), a.text("by"), a.text("at"))
+	}},
+	ScriptEdited: {[]Param{num("from"), num("to")}, func(a Args) string {
+		return fmt.Sprintf("the script was edited, from version %d to version %d", a.num("from"), a.num("to"))
+	}},
+	ExecutorChanged: {[]Param{text("from"), text("to")}, func(a Args) string {
+		return fmt.Sprintf("the version of the executor changed from %s to %s", a.text("from"), a.text("to"))
+	}},
+	InstanceChanged: {[]Param{text("from"), text("to")}, func(a Args) string {
+		return fmt.Sprintf("the instance changed from %s to %s", a.text("from"), a.text("to"))
+	}},
+
 	Text: {nil, constant("")},
 }
 

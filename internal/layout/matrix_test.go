@@ -33,6 +33,7 @@ var matrix = []entry{
 	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
 	// The trace of a run is computed from its id.
+	{pkg: "internal/words", others: standardOnly},
 	{pkg: "internal/trace", ours: []string{"internal/domain"}, others: standardOnly},
 	// Only this package and the SDK's module for OpenTelemetry build its library.
 	{pkg: "internal/trace/spans", ours: []string{"internal/domain", "internal/engine", "internal/trace"}, others: []string{"go.opentelemetry.io/otel", "github.com/prometheus/client_golang"}},
@@ -49,8 +50,9 @@ var matrix = []entry{
 	// Postgres. The stores below internal/store do not import it.
 	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations", "internal/trace"}},
 	// The roll-up writes the health of jobs, and lists read it.
+	{pkg: "internal/store/jobchange", ours: []string{"internal/domain", "internal/explain", "internal/store/pgerr"}},
 	{pkg: "internal/store/jobhealth", ours: []string{"internal/domain"}, others: standardOnly},
-	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/jobhealth", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/...", "internal/trace"}},
+	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/jobchange", "internal/store/jobhealth", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/...", "internal/trace", "internal/words"}},
 	{pkg: "internal/store/bearer", others: standardOnly},
 	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/...", "internal/store/bearer"}},
 	{pkg: "internal/store/group/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/bearer", "internal/store/group/..."}},
@@ -64,7 +66,7 @@ var matrix = []entry{
 	{pkg: "internal/store/gateway/...", ours: []string{"internal/domain", "internal/store/gateway/...", "internal/store/pgerr", "internal/store/seal"}},
 	// A bulk action reads its runs as lists do, and has the rights of its creator.
 	{pkg: "internal/store/bulk/...", ours: []string{"internal/domain", "internal/engine", "internal/store/account", "internal/store/bulk/...", "internal/store/pgerr", "internal/store/view"}},
-	{pkg: "internal/store/attention/...", ours: []string{"internal/domain", "internal/explain", "internal/store/attention/...", "internal/store/pgerr"}},
+	{pkg: "internal/store/attention/...", ours: []string{"internal/domain", "internal/explain", "internal/store/attention/...", "internal/store/jobchange", "internal/store/pgerr"}},
 	{pkg: "internal/store/retention", ours: []string{"internal/domain", "internal/engine", "internal/store/pgerr"}},
 	{pkg: "internal/store/logchunk", ours: []string{"internal/domain", "internal/engine"}},
 	{pkg: "internal/store/pgerr", ours: []string{"internal/domain"}},
@@ -108,6 +110,7 @@ var matrix = []entry{
 	{pkg: "console/api/calendars", ours: resourceOf()},
 	{pkg: "console/api/deadletters", ours: resourceOf()},
 	{pkg: "console/api/events", ours: resourceOf("internal/event", "internal/store/event")},
+	{pkg: "console/api/find", ours: resourceOf("console/api/visible", "internal/store/view")},
 	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/explain", "internal/firecheck", "internal/store/view")},
 	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
@@ -147,10 +150,10 @@ var matrix = []entry{
 	{pkg: "internal/natsinfra", ours: []string{"internal/domain", "executor/wire"}},
 	{pkg: "internal/config", ours: []string{"internal/domain"}},
 	{pkg: "internal/build", ours: []string{"executor/wire", "migrations"}, others: standardOnly},
-	{pkg: "internal/client", ours: []string{"internal/alert", "internal/domain", "internal/event", "internal/firecheck", "internal/runstats"}},
+	{pkg: "internal/client", ours: []string{"internal/alert", "internal/domain", "internal/event", "internal/explain", "internal/firecheck", "internal/runstats"}},
 	{pkg: "internal/jobfile", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/goccy/go-yaml"}},
 	{pkg: "internal/crontab", ours: []string{"internal/domain", "internal/schedule"}},
-	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/build", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule", "internal/xxl/importer", "internal/xxl/source"}},
+	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/build", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/explain", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule", "internal/xxl/importer", "internal/xxl/source"}},
 
 	// The import from XXL-JOB. Package source reads its database, quartz and importer are pure.
 	{pkg: "internal/xxl/source", others: []string{"github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5"}},

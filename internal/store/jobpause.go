@@ -29,7 +29,7 @@ func (s *Store) PauseJob(ctx context.Context, id domain.JobID, reason string, un
 			err = q.ChangeJobPause(ctx, sqlcgen.ChangeJobPauseParams{ID: active.ID, ToAt: nullable(out.To), Reason: reason, PausedBy: by})
 		} else {
 			err = q.InsertJobPause(ctx, sqlcgen.InsertJobPauseParams{
-				JobID: int64(id), FromAt: out.From, ToAt: nullable(out.To), Reason: reason, PausedBy: by,
+				JobID: int64(id), GroupName: job.Group, FromAt: out.From, ToAt: nullable(out.To), Reason: reason, PausedBy: by,
 			})
 		}
 		if err != nil {

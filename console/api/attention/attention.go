@@ -83,6 +83,7 @@ type attentionItem struct {
 	Message      string                `json:"message,omitempty" doc:"job_failing: the first 300 characters of the message of that run"`
 	MessageParts []explain.Explanation `json:"message_parts,omitempty" doc:"The parts of the message, as in the schema Run"`
 	LastSuccess  *domain.LastSuccess   `json:"last_success,omitempty"`
+	Changes      []explain.Explanation `json:"changes,omitempty" doc:"job_failing: what changed between the last success and that run, as in the schema JobHealth. Absent if nothing is known to have changed"`
 	RunbookURL   string                `json:"runbook_url,omitempty"`
 	Acknowledged *attentionAck         `json:"acknowledged,omitempty" doc:"Absent if the item is not acknowledged"`
 }
@@ -135,7 +136,7 @@ func (a *API) letters(ctx context.Context) ([]store.Item, error) {
 
 func shown(id auth.Identity, i store.Item) attentionItem {
 	out := attentionItem{ID: i.ID(), Kind: i.Kind, Group: i.Group, JobName: i.JobName, Count: i.Count, AtLeast: i.AtLeast, Text: i.Text, Reason: i.Reason,
-		Message: i.Message, MessageParts: i.Parts, LastSuccess: i.LastSuccess, RunbookURL: i.RunbookURL}
+		Message: i.Message, MessageParts: i.Parts, LastSuccess: i.LastSuccess, Changes: i.Changes, RunbookURL: i.RunbookURL}
 	if rest.HidesSecrets(id) { // the text contains the message
 		out.Text = domain.Mask(out.Text)
 	}

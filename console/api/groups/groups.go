@@ -52,6 +52,8 @@ type Pauses interface {
 type Counts interface {
 	// JobCounts returns the number of jobs of each group with jobs.
 	JobCounts(ctx context.Context) (map[string]statstore.JobCount, error)
+	// GroupStates returns how many jobs of the groups are failing or paused.
+	GroupStates(ctx context.Context, groups []string) (map[string]statstore.GroupState, error)
 }
 
 // Fleet knows the live instances, and reaches them.
@@ -63,7 +65,8 @@ type Fleet interface {
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	const tag = "Groups"
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups", Tag: tag, Summary: "List groups", Needs: account.Viewer}, a.list)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups", Tag: tag, Summary: "List groups", Needs: account.Viewer,
+		Description: "With health=true, each group has the numbers of its jobs by state."}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups", Tag: tag, Summary: "Create a group", Needs: account.Admin,
 		Status: 201, Body: rest.BodyOf[groupBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}", Tag: tag, Summary: "Show a group", Needs: account.Viewer}, a.show)
@@ -124,7 +127,25 @@ type GroupPath struct {
 	Name string `path:"name"`
 }
 
-func (a *API) list(ctx context.Context, id auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[domain.Group]], error) {
+// listedGroup is a group in a list.
+type listedGroup struct {
+	domain.Group
+	Health *groupHealth `json:"health,omitempty" doc:"How the jobs of the group fare; only with health=true"`
+}
+
+// groupHealth counts the jobs of a group. A job can be in several of the counts.
+type groupHealth struct {
+	Jobs     int64 `json:"jobs"`
+	Disabled int64 `json:"disabled"`
+	Failing  int64 `json:"failing" doc:"Jobs whose health is failing, disabled ones too; 1,000 at most"`
+	Paused   int64 `json:"paused" doc:"Jobs that are paused themselves, whether the group is paused or not; 1,000 at most"`
+	AtLeast  bool  `json:"at_least,omitempty" doc:"More than 1,000 jobs are failing or paused"`
+}
+
+func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
+	rest.List
+	Health bool `query:"health" doc:"Include the numbers of failing, disabled and paused jobs"`
+}) (*rest.Output[rest.Page[listedGroup]], error) {
 	after, err := rest.DecodeCursor("group", in.Cursor)
 	if err != nil {
 		return nil, err
@@ -138,10 +159,22 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct{ rest.List 
 		return nil, err
 	}
 	p := rest.Cut(groups, in.Limit, func(g domain.Group) string { return rest.EncodeCursor("group", g.Name) })
-	for i := range p.Items {
-		a.fill(&p.Items[i], jobs)
+	var states map[string]statstore.GroupState
+	if in.Health {
+		names := rest.Each(p.Items, func(g domain.Group) string { return g.Name })
+		if states, err = a.Counts.GroupStates(ctx, names); err != nil {
+			return nil, err
+		}
 	}
-	return rest.Answer(p), nil
+	items := rest.Each(p.Items, func(g domain.Group) listedGroup {
+		a.fill(&g, jobs)
+		item := listedGroup{Group: g}
+		if n, s := jobs[g.Name], states[g.Name]; in.Health {
+			item.Health = &groupHealth{Jobs: n.Jobs, Disabled: n.Jobs - n.Enabled, Failing: s.Failing, Paused: s.Paused, AtLeast: s.AtLeast}
+		}
+		return item
+	})
+	return rest.Answer(rest.Page[listedGroup]{Items: items, NextCursor: p.NextCursor}), nil
 }
 
 // fill adds the number of jobs and the number of instances.

@@ -14,6 +14,8 @@ import (
 // Health reads the health of jobs, and lists jobs by it. Package view documents the methods.
 type Health interface {
 	AddHealth(ctx context.Context, jobs []domain.Job) error
+	// AddChanges sets what changed since the last success of a failing job.
+	AddChanges(ctx context.Context, j *domain.Job) error
 	SortedJobs(ctx context.Context, f view.JobFilter, sort view.JobSort, after view.JobPlace) ([]domain.Job, *view.JobPlace, error)
 }
 

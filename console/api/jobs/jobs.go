@@ -163,6 +163,7 @@ func (a *API) answer(j domain.Job, r *rest.Reader) *versioned {
 	if r.Language() != explain.English {
 		j.Note = a.note(j, r.Language())
 	}
+	j.ScheduleDescription = a.describe(j, r.Language())
 	return &versioned{ETag: rest.ETag(j.Version), Body: j}
 }
 
@@ -178,6 +179,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *jobsInput) (*rest.
 	}
 	for i := range jobs {
 		jobs[i].Note = a.note(jobs[i], in.Language())
+		jobs[i].ScheduleDescription = a.describe(jobs[i], in.Language())
 	}
 	if len(jobs) == 0 && next == "" && in.Cursor == "" {
 		if err := a.Visible.CheckGroup(ctx, id, in.Group); err != nil {
@@ -216,6 +218,15 @@ func (a *API) note(j domain.Job, language explain.Language) string {
 	return compiled.NoteIn(language, time.Now())
 }
 
+// describe returns the description of a job's schedule, or "" if the schedule no longer compiles.
+func (a *API) describe(j domain.Job, language explain.Language) string {
+	compiled, err := schedules.Compile(j.Schedule, a.Zone, j.CreatedAt.Time)
+	if err != nil {
+		return ""
+	}
+	return schedules.Describe(compiled, language)
+}
+
 func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
 	rest.Reader
@@ -225,7 +236,10 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	shown := []domain.Job{j}
-	err = a.Lists.AddHealth(ctx, shown)
+	if err := a.Lists.AddHealth(ctx, shown); err != nil {
+		return nil, err
+	}
+	err = a.Lists.AddChanges(ctx, &shown[0])
 	return a.answer(shown[0], &in.Reader), err
 }
 

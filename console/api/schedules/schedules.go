@@ -130,16 +130,21 @@ func (a *API) preview(ctx context.Context, _ auth.Identity, in *struct {
 	return rest.Answer(p), nil
 }
 
+// Describe returns the description of a schedule in a language.
+func Describe(s *schedule.Schedule, language explain.Language) string {
+	if language == explain.Chinese {
+		return s.DescribeChinese()
+	}
+	return s.Describe()
+}
+
 func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int, language explain.Language) (preview, error) {
 	p := preview{FireTimes: []domain.Instant{}, TimeZone: cmp.Or(s.TimeZone, a.Zone.String())}
 	compiled, err := Compile(s, a.Zone, createdAt)
 	if err != nil {
 		return p, err
 	}
-	p.Description = compiled.Describe()
-	if language == explain.Chinese {
-		p.Description = compiled.DescribeChinese()
-	}
+	p.Description = Describe(compiled, language)
 	for t := from; len(p.FireTimes) < count; {
 		next, ok := compiled.Next(t)
 		if !ok {

@@ -236,7 +236,7 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 
 // readOnly lists the fields that answers have and that a body which creates the resource must not have.
 var readOnly = map[reflect.Type][]string{
-	reflect.TypeFor[domain.JobSpec](): {"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note", "health",
+	reflect.TypeFor[domain.JobSpec](): {"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note", "health", "schedule_description",
 		"paused_at", "paused_until", "pause_reason", "paused_by"},
 	reflect.TypeFor[domain.CalendarSpec](): {"jobs", "version", "created_at", "updated_at", "updated_by"},
 	reflect.TypeFor[event.TriggerSpec]():   {"id", "job_name", "group", "version", "created_at", "updated_at"},

@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/attention/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/jobchange"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
@@ -59,8 +60,9 @@ type Item struct {
 	Message     string // of that run, the first 300 characters
 	Parts       []explain.Explanation
 	LastSuccess *domain.LastSuccess
-	Error       string // why a delivery failed; only for admins
-	AtLeast     bool   // count is a lower bound
+	Changes     []explain.Explanation // what changed between the last success and that run
+	Error       string                // why a delivery failed; only for admins
+	AtLeast     bool                  // count is a lower bound
 	Ack         *Ack
 }
 
@@ -197,12 +199,32 @@ func (l *list) addFailing(func(string) bool) error {
 		return err
 	}
 	l.Truncated = l.Truncated || n >= maxScan
-	items := make([]Item, len(rows))
+	failing := make([]sqlcgen.FailingJobRow, len(rows))
 	for i, r := range rows {
-		items[i] = failingItem(sqlcgen.FailingJobRow(r))
+		failing[i] = sqlcgen.FailingJobRow(r)
 	}
+	items, err := l.s.failingItems(l.ctx, failing)
 	l.add(items)
-	return nil
+	return err
+}
+
+// failingItems returns the items of failing jobs, with what changed since their last success.
+func (s *Store) failingItems(ctx context.Context, rows []sqlcgen.FailingJobRow) ([]Item, error) {
+	items := make([]Item, len(rows))
+	var compared []jobchange.Failing
+	var of []int
+	for i, r := range rows {
+		items[i] = failingItem(r)
+		if success := items[i].LastSuccess; success != nil {
+			failure := domain.LastFailure{Version: int(r.Version), Instance: r.Instance, ExecutorVersion: r.Executor}
+			compared, of = append(compared, jobchange.Failing{Job: items[i].JobID, Success: *success, Failure: failure}), append(of, i)
+		}
+	}
+	changes, err := jobchange.Of(ctx, s.pool, compared)
+	for n, c := range changes {
+		items[of[n]].Changes = c
+	}
+	return items, err
 }
 
 func failingItem(r sqlcgen.FailingJobRow) Item {
@@ -212,7 +234,8 @@ func failingItem(r sqlcgen.FailingJobRow) Item {
 		item.Text += ": " + r.Message
 	}
 	if r.SuccessRun != nil && r.SuccessAt != nil && r.SuccessVersion != nil {
-		item.LastSuccess = &domain.LastSuccess{RunID: *r.SuccessRun, At: domain.At(*r.SuccessAt), Version: int(*r.SuccessVersion)}
+		item.LastSuccess = &domain.LastSuccess{RunID: *r.SuccessRun, At: domain.At(*r.SuccessAt), Version: int(*r.SuccessVersion),
+			Instance: orEmpty(r.SuccessInstance), ExecutorVersion: orEmpty(r.SuccessExecutor)}
 	}
 	return item
 }
@@ -274,7 +297,8 @@ func (s *Store) Job(ctx context.Context, id domain.JobID, alive func(group strin
 	if (r.Reason == string(domain.ReasonNoExecutor) || r.Reason == string(domain.ReasonLost)) && !alive(r.GroupName) {
 		return Item{}, domain.NewError(domain.NotFound, "there is no such item")
 	}
-	return failingItem(r), nil
+	items, err := s.failingItems(ctx, []sqlcgen.FailingJobRow{r})
+	return items[0], err
 }
 
 // Acknowledge acknowledges an item, in place of an earlier acknowledgement. until is zero for no end.
@@ -337,6 +361,13 @@ func keys(groups map[string]*Item) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 func orZero(t *time.Time) time.Time {

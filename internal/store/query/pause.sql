@@ -34,7 +34,7 @@ SELECT id, from_at, to_at, reason, paused_by FROM job_pauses
  ORDER BY from_at LIMIT 1;
 
 -- name: InsertJobPause :exec
-INSERT INTO job_pauses (job_id, from_at, to_at, reason, paused_by) VALUES (@job_id, @from_at, @to_at, @reason, @paused_by);
+INSERT INTO job_pauses (job_id, group_name, from_at, to_at, reason, paused_by) VALUES (@job_id, @group_name, @from_at, @to_at, @reason, @paused_by);
 
 -- name: ChangeJobPause :exec
 UPDATE job_pauses SET to_at = @to_at, reason = @reason, paused_by = @paused_by WHERE id = @id;

@@ -23,6 +23,9 @@ func byJob(ctx context.Context, tx pgx.Tx) error {
 // the newest success on. Only one roll-up works at a time, so the order of the rows' locks does not matter.
 func (w *window) addHealth(ctx context.Context, q *sqlcgen.Queries, hi time.Time) error {
 	hour := jobhealth.Hour(hi)
+	if err := w.addVersions(ctx, q); err != nil {
+		return err
+	}
 	if err := w.addSuccesses(ctx, q, hour); err != nil {
 		return err
 	}
@@ -56,17 +59,18 @@ func (w *window) addSuccesses(ctx context.Context, q *sqlcgen.Queries, hour int3
 
 func (w *window) successes(ids []int64, hour int32) sqlcgen.AddSuccessesParams {
 	p := sqlcgen.AddSuccessesParams{Hour: hour, JobIds: ids, Runs: make([]domain.RunID, len(ids)), Ats: make([]time.Time, len(ids)),
-		Versions: make([]int32, len(ids)), Durations: make([][]byte, len(ids))}
+		Versions: make([]int32, len(ids)), Durations: make([][]byte, len(ids)), Instances: make([]string, len(ids)), Executors: make([]string, len(ids))}
 	for i, id := range ids {
 		j := w.jobs[id]
 		p.Runs[i], p.Ats[i], p.Versions[i], p.Durations[i] = j.success.ID, j.success.At, j.success.Version, j.durations
+		p.Instances[i], p.Executors[i] = j.place.instance, j.place.version
 	}
 	return p
 }
 
 // recover ends the streaks of the jobs whose success is newer than their newest failure.
 func (w *window) recover(ctx context.Context, q *sqlcgen.Queries, ids []int64) error {
-	failing, err := q.FailingAmong(ctx, ids)
+	failing, err := failingAmong(ctx, q, ids)
 	if err != nil {
 		return err
 	}
@@ -82,6 +86,25 @@ func (w *window) recover(ctx context.Context, q *sqlcgen.Queries, ids []int64) e
 	return q.Recover(ctx, p)
 }
 
+// failingAmong returns the failing jobs among some jobs, which are sorted by id. Usually few jobs are failing, so it reads the failing jobs
+// between the first and the last id. If there are more of them than jobs, it looks for each job instead.
+func failingAmong(ctx context.Context, q *sqlcgen.Queries, ids []int64) ([]sqlcgen.FailingAmongRow, error) {
+	between, err := q.FailingBetween(ctx, sqlcgen.FailingBetweenParams{Lo: ids[0], Hi: ids[len(ids)-1], MaxRows: int32(len(ids))})
+	if err != nil {
+		return nil, err
+	}
+	if len(between) == len(ids) {
+		return q.FailingAmong(ctx, ids)
+	}
+	var among []sqlcgen.FailingAmongRow
+	for _, f := range between {
+		if _, found := slices.BinarySearch(ids, f.JobID); found {
+			among = append(among, sqlcgen.FailingAmongRow(f))
+		}
+	}
+	return among, nil
+}
+
 func (w *window) addFailures(ctx context.Context, q *sqlcgen.Queries, hour int32) error {
 	ids := w.sortedJobs(func(j *jobRuns) bool { return j.failed != nil })
 	if len(ids) == 0 {
@@ -91,8 +114,12 @@ func (w *window) addFailures(ctx context.Context, q *sqlcgen.Queries, hour int32
 	if err != nil {
 		return err
 	}
-	var p sqlcgen.SetFailuresParams
+	var known, first sqlcgen.UpdateFailuresParams
 	for _, b := range before {
+		p := &known
+		if b.Run.IsZero() {
+			p = &first
+		}
 		now := w.jobs[b.JobID].failed
 		f := failures(b).Add(b.SuccessRun, now.runs, hour)
 		p.JobIds = append(p.JobIds, b.JobID)
@@ -109,8 +136,18 @@ func (w *window) addFailures(ctx context.Context, q *sqlcgen.Queries, hour int32
 		p.Reasons = append(p.Reasons, now.reason)
 		p.Messages = append(p.Messages, now.message)
 		p.Notes = append(p.Notes, now.notes)
+		p.Instances = append(p.Instances, now.place.instance)
+		p.Executors = append(p.Executors, now.place.version)
 	}
-	return q.SetFailures(ctx, p)
+	if len(known.JobIds) > 0 {
+		if err := q.UpdateFailures(ctx, known); err != nil {
+			return err
+		}
+	}
+	if len(first.JobIds) == 0 {
+		return nil
+	}
+	return q.InsertFailures(ctx, sqlcgen.InsertFailuresParams(first))
 }
 
 func failures(r sqlcgen.FailuresRow) jobhealth.Failures {

@@ -3,11 +3,13 @@ package runstats_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/jobhealth"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -28,6 +30,13 @@ func (f *fixture) ended(job, version int, state string, began time.Time, took ti
 		VALUES ($1, $2, $3, 'a', 'schedule', $4, CASE $4 WHEN 'failed' THEN 'handler_error' ELSE '' END, repeat('x', 2000), '', 1, $5, $5, $5, $6, 0, '', now() - interval '40 seconds')`,
 		id, job, version, state, began, began.Add(took))
 	return id
+}
+
+// endedOn is ended on a process of an executor; empty: none.
+func (f *fixture) endedOn(job int, state string, began time.Time, instance, boot string) {
+	f.t.Helper()
+	id := f.ended(job, 1, state, began, time.Second)
+	f.exec(`UPDATE runs_history SET instance = NULLIF($2, ''), boot_id = NULLIF($3, '') WHERE id = $1`, id, instance, boot)
 }
 
 // rollUpNew rolls up the runs that were written since the last call.
@@ -113,6 +122,110 @@ func TestHealthFollowsTheNewestRuns(t *testing.T) {
 	if f.health(2).State != domain.HealthUnknown || f.health(3).State != domain.HealthUnknown {
 		t.Error("a deleted job, or one without runs, has a health")
 	}
+}
+
+// The health names where the newest runs ran. It keeps that when retention has deleted the runs and the processes.
+func TestHealthNamesTheExecutor(t *testing.T) {
+	f := newFixture(t)
+	f.jobs(3)
+	f.exec(`INSERT INTO executor_boots (group_name, boot_id, instance, version, host)
+		VALUES ('a', 'boot-1', 'one', '1.4', ''), ('a', 'boot-2', 'two', '1.5', ''), ('b', 'boot-3', 'three', '9', '')`)
+	begin := time.Now().UTC().Add(-time.Hour).Truncate(time.Second)
+	at := func(second int) time.Time { return begin.Add(time.Duration(second) * time.Second) }
+	check := func(when, success, failure string) {
+		t.Helper()
+		f.rollUpNew()
+		h := f.health(1)
+		gotSuccess, gotFailure := "", ""
+		if s := h.LastSuccess; s != nil {
+			gotSuccess = s.Instance + " " + s.ExecutorVersion
+		}
+		if l := h.LastFailure; l != nil {
+			gotFailure = l.Instance + " " + l.ExecutorVersion
+		}
+		if gotSuccess != success || gotFailure != failure {
+			t.Errorf("%s: success on %q, want %q; failure on %q, want %q", when, gotSuccess, success, gotFailure, failure)
+		}
+	}
+	f.endedOn(1, "succeeded", at(10), "one", "boot-1")
+	f.endedOn(1, "succeeded", at(5), "two", "boot-2")
+	f.endedOn(2, "failed", at(5), "two", "boot-2")
+	check("a success, and an older one", "one 1.4", "")
+	f.endedOn(1, "succeeded", at(7), "two", "boot-2")
+	check("an older success later", "one 1.4", "")
+	f.endedOn(1, "failed", at(20), "two", "boot-2")
+	check("a failure", "one 1.4", "two 1.5")
+	f.endedOn(1, "failed", at(15), "one", "boot-1")
+	check("an older failure", "one 1.4", "two 1.5")
+	f.exec(`DELETE FROM runs_history`)
+	f.exec(`DELETE FROM executor_boots WHERE boot_id = 'boot-2'`)
+	check("after retention", "one 1.4", "two 1.5")
+	f.endedOn(1, "failed", at(30), "three", "boot-3")
+	check("a process of another group with this boot id", "one 1.4", "three ")
+	f.endedOn(1, "failed", at(40), "", "")
+	f.endedOn(1, "succeeded", at(41), "two", "boot-2")
+	check("no instance, and an unknown process", "two ", " ")
+}
+
+// Few failing jobs are found by one walk. If more jobs fail than have succeeded in the window, each of these is looked up.
+func TestRecoveriesAmongManyFailures(t *testing.T) {
+	f := newFixture(t)
+	f.jobs(40)
+	begin := time.Now().UTC().Add(-time.Hour)
+	for job := 1; job <= 40; job++ {
+		f.ended(job, 1, "failed", begin, time.Second)
+	}
+	f.rollUpNew()
+	for _, job := range []int{3, 17, 30} {
+		f.ended(job, 1, "succeeded", begin.Add(time.Minute), time.Second)
+	}
+	f.rollUpNew()
+	for job := 4; job <= 40; job++ {
+		f.ended(job, 1, "succeeded", begin.Add(2*time.Minute), time.Second)
+	}
+	states := func() (failing []int) {
+		for job := 1; job <= 40; job++ {
+			if f.health(job).State == domain.HealthFailing {
+				failing = append(failing, job)
+			}
+		}
+		return failing
+	}
+	if got := states(); len(got) != 37 || slices.Contains(got, 3) || slices.Contains(got, 17) || slices.Contains(got, 30) {
+		t.Errorf("after three successes, %v are failing", got)
+	}
+	f.rollUpNew()
+	if got := states(); !slices.Equal(got, []int{1, 2}) {
+		t.Errorf("after the others' successes, %v are failing", got)
+	}
+}
+
+// The numbers of failing and paused jobs follow jobs to other groups, and leave out deleted jobs and pauses that are over.
+func TestStatesOfGroups(t *testing.T) {
+	f := newFixture(t)
+	f.jobs(6)
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('b', 'b')`)
+	f.exec(`INSERT INTO job_pauses (job_id, group_name, from_at, to_at, reason, paused_by)
+		SELECT i, 'a', now(), CASE i WHEN 3 THEN now() WHEN 4 THEN now() + interval '1 hour' END, '', '' FROM generate_series(1, 4) i`)
+	for job := 1; job <= 3; job++ {
+		f.ended(job, 1, "failed", time.Now().Add(-time.Hour), time.Second)
+	}
+	f.rollUpNew()
+	check := func(when, want string) {
+		t.Helper()
+		states, err := statstore.New(f.pool).GroupStates(t.Context(), []string{"a", "b", "none"})
+		if got := fmt.Sprint(states["a"], states["b"], states["none"]); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", when, got, err, want)
+		}
+	}
+	check("at first", "{3 3 false} {0 0 false} {0 0 false}")
+	f.exec(`UPDATE jobs SET group_name = 'b' WHERE id IN (1, 3)`)
+	check("in another group", "{1 2 false} {2 1 false} {0 0 false}")
+	f.ended(1, 1, "succeeded", time.Now().Add(-time.Minute), time.Second)
+	f.rollUpNew()
+	check("one has recovered", "{1 2 false} {1 1 false} {0 0 false}")
+	f.exec(`DELETE FROM jobs WHERE id IN (1, 2)`)
+	check("deleted", "{0 1 false} {1 0 false} {0 0 false}")
 }
 
 // The statement for successes computes p95 only if it can have changed. It must always be that of the stored durations, and the row must

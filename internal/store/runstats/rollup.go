@@ -18,6 +18,7 @@ import (
 
 // settledRuns selects the runs of a window. The texts of failures go to the health of their jobs. The notes of a message belong to all of it.
 const settledRuns = `SELECT h.job_id, h.id, h.job_version, h.group_name, h.state, h.reason, h.lateness_ms, h.started_at, h.finished_at,
+       h.instance, h.boot_id,
        CASE WHEN h.state = 'failed' THEN left(h.message, 1024) END,
        CASE WHEN h.state = 'failed' AND length(h.message) <= 1024 THEN h.message_notes END
   FROM runs_history h
@@ -37,6 +38,8 @@ const (
 	lateness
 	startedAt
 	finishedAt
+	instance
+	bootID
 	message
 	notes
 )
@@ -46,8 +49,9 @@ type window struct {
 	runs   int64
 	counts map[string]*count // by minute, group, state, reason and bucket
 	jobs   map[int64]*jobRuns
-	free   []jobRuns // memory for further jobs
-	key    []byte    // the key of the last row
+	places map[string]*place // by group and boot id
+	free   []jobRuns         // memory for further jobs
+	key    []byte            // the key of the last row
 }
 
 // count is a number of runs that finished in the same minute, in the same way.
@@ -61,6 +65,7 @@ type count struct {
 // jobRuns summarizes the succeeded and failed runs of a job.
 type jobRuns struct {
 	success   jobhealth.Run // the newest one
+	place     *place        // where it ran; not nil
 	durations []byte        // of the succeeded runs, newest last
 	first     [4]byte       // the memory of the first durations
 	failed    *failedRuns   // nil: none
@@ -69,12 +74,19 @@ type jobRuns struct {
 type failedRuns struct {
 	runs                   []jobhealth.Run
 	newest                 domain.RunID
+	place                  *place // of the newest; not nil
 	reason, message, notes string // of the newest
+}
+
+// place is a process of an executor.
+type place struct {
+	group, boot, instance string
+	version               string // of the executor; empty: unknown
 }
 
 // readWindow reads the runs that were settled in [lo, hi).
 func readWindow(ctx context.Context, tx pgx.Tx, lo, hi time.Time) (*window, error) {
-	w := &window{counts: make(map[string]*count), jobs: make(map[int64]*jobRuns)}
+	w := &window{counts: make(map[string]*count), jobs: make(map[int64]*jobRuns), places: make(map[string]*place)}
 	rows, err := tx.Query(ctx, settledRuns, binaryFormat, lo, hi)
 	if err != nil {
 		return nil, err
@@ -109,12 +121,49 @@ func (w *window) add(row [][]byte) {
 		j.durations = j.first[:0]
 		w.jobs[job] = j
 	}
-	run := jobhealth.Run{ID: domain.RunID(row[runID]), At: instant(finished), Version: int32(binary.BigEndian.Uint32(row[jobVersion]))}
+	run := jobhealth.Run{ID: domain.RunID(row[runID]), At: instantOf(finished), Version: int32(binary.BigEndian.Uint32(row[jobVersion]))}
 	if failed {
-		j.fail(run, row)
+		j.fail(run, w.placeOf(row), row)
 		return
 	}
-	j.succeed(run, took)
+	j.succeed(run, w.placeOf(row), took)
+}
+
+// placeOf returns where a run ran.
+func (w *window) placeOf(row [][]byte) *place {
+	w.key = w.key[:0]
+	for _, text := range [][]byte{row[groupName], row[bootID], row[instance]} {
+		w.key = append(append(w.key, text...), 0)
+	}
+	p := w.places[string(w.key)]
+	if p == nil {
+		p = &place{group: string(row[groupName]), boot: string(row[bootID]), instance: string(row[instance])}
+		w.places[string(w.key)] = p
+	}
+	return p
+}
+
+// addVersions sets the versions of the executors. A process that has ended before a dispatcher has recorded it has none.
+func (w *window) addVersions(ctx context.Context, q *sqlcgen.Queries) error {
+	var p sqlcgen.VersionsOfBootsParams
+	byNumber := make([]*place, 0, len(w.places))
+	for _, at := range w.places {
+		if at.boot != "" {
+			byNumber = append(byNumber, at)
+			p.Groups, p.Boots = append(p.Groups, at.group), append(p.Boots, at.boot)
+		}
+	}
+	if len(byNumber) == 0 {
+		return nil
+	}
+	rows, err := q.VersionsOfBoots(ctx, p)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		byNumber[r.Number-1].version = r.Version
+	}
+	return nil
 }
 
 func (w *window) count(row [][]byte, finished int64, took time.Duration) {
@@ -136,21 +185,21 @@ func (w *window) count(row [][]byte, finished int64, took time.Duration) {
 	c.micros += took.Microseconds()
 }
 
-func (j *jobRuns) succeed(run jobhealth.Run, took time.Duration) {
+func (j *jobRuns) succeed(run jobhealth.Run, at *place, took time.Duration) {
 	if bytes.Compare(run.ID[:], j.success.ID[:]) > 0 {
-		j.success = run
+		j.success, j.place = run, at
 	}
 	j.durations = append(j.durations, jobhealth.Code(took))
 }
 
-func (j *jobRuns) fail(run jobhealth.Run, row [][]byte) {
+func (j *jobRuns) fail(run jobhealth.Run, at *place, row [][]byte) {
 	if j.failed == nil {
 		j.failed = new(failedRuns)
 	}
 	f := j.failed
 	f.runs = append(f.runs, run)
 	if bytes.Compare(run.ID[:], f.newest[:]) > 0 {
-		f.newest, f.reason, f.message, f.notes = run.ID, string(row[reason]), string(row[message]), string(row[notes])
+		f.newest, f.place, f.reason, f.message, f.notes = run.ID, at, string(row[reason]), string(row[message]), string(row[notes])
 	}
 }
 
@@ -165,8 +214,8 @@ func bucket(ms int64) int32 {
 // number decodes a bigint, or the microseconds since 2000 of an instant.
 func number(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 
-// instant returns the instant some microseconds after the beginning of 2000.
-func instant(micros int64) time.Time {
+// instantOf returns the instant some microseconds after the beginning of 2000.
+func instantOf(micros int64) time.Time {
 	const year2000 = 946_684_800 // in seconds
 	return time.UnixMicro(year2000*1_000_000 + micros).UTC()
 }
@@ -178,7 +227,7 @@ func (w *window) addCounts(ctx context.Context, q *sqlcgen.Queries) error {
 	}
 	var p sqlcgen.AddCountsParams
 	for _, c := range w.counts {
-		p.Ats = append(p.Ats, instant(c.minute*time.Minute.Microseconds()))
+		p.Ats = append(p.Ats, instantOf(c.minute*time.Minute.Microseconds()))
 		p.GroupNames = append(p.GroupNames, c.group)
 		p.States = append(p.States, c.state)
 		p.Reasons = append(p.Reasons, c.reason)

@@ -165,7 +165,7 @@ func byIndex(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Tend bounds the size of the statistics and of the job counts, and completes the index of block ranges, one bounded
+// Tend bounds the size of the statistics and of the counts of jobs and tags, and completes the index of block ranges, one bounded
 // step per call. Every roll-up has to read the blocks that the index does not cover yet.
 func (s *Store) Tend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
@@ -203,6 +203,15 @@ func (s *Store) sweep(ctx context.Context) error {
 	q := sqlcgen.New(s.pool)
 	if err := q.SumJobCounts(ctx); err != nil {
 		return pgerr.Translate(err)
+	}
+	for {
+		n, err := q.FoldTagCounts(ctx, sweepRows)
+		if err != nil {
+			return pgerr.Translate(err)
+		}
+		if n < sweepRows {
+			break
+		}
 	}
 	now := time.Now()
 	for span, kept := range map[int32]time.Duration{60: MinutesKept + time.Hour, 3600: HoursKept + 24*time.Hour} {

@@ -174,20 +174,22 @@ func (q *Queries) EndPause(ctx context.Context, arg EndPauseParams) error {
 }
 
 const insertJobPause = `-- name: InsertJobPause :exec
-INSERT INTO job_pauses (job_id, from_at, to_at, reason, paused_by) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO job_pauses (job_id, group_name, from_at, to_at, reason, paused_by) VALUES ($1, $2, $3, $4, $5, $6)
 `
 
 type InsertJobPauseParams struct {
-	JobID    int64
-	FromAt   time.Time
-	ToAt     *time.Time
-	Reason   string
-	PausedBy string
+	JobID     int64
+	GroupName string
+	FromAt    time.Time
+	ToAt      *time.Time
+	Reason    string
+	PausedBy  string
 }
 
 func (q *Queries) InsertJobPause(ctx context.Context, arg InsertJobPauseParams) error {
 	_, err := q.db.Exec(ctx, insertJobPause,
 		arg.JobID,
+		arg.GroupName,
 		arg.FromAt,
 		arg.ToAt,
 		arg.Reason,

@@ -3,8 +3,10 @@ package view_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -100,22 +102,77 @@ func TestSortedJobs(t *testing.T) {
 	}
 }
 
-// The cost of a page does not depend on the number of jobs, at its beginning or later.
-func TestSortedJobsDoNotScan(t *testing.T) {
-	if testing.Short() {
-		t.Skip("NOT COVERED: sorted lists of 100,000 jobs, with -short")
+// ran inserts finished runs of the jobs 1 to n, in the last 20 hours. Every 100th has failed.
+func (f *fixture) ran(jobs, runs int) {
+	f.t.Helper()
+	f.exec(`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt, fire_time, due_at, created_at, finished_at, last_line, route)
+	        SELECT (substr(first_run_id(at)::text, 1, 14) || '8000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 1 + i::bigint * 7919 % $1::int, 1,
+	          CASE WHEN (1 + i::bigint * 7919 % $1::int) % 5 = 0 THEN 'a' ELSE 'b' END, 'schedule', CASE WHEN i % 100 = 0 THEN 'failed' ELSE 'succeeded' END, '', 'hay', 'more hay', 1,
+	          at, at, at, at, 0, ''
+	          FROM (SELECT i, now() - interval '20 hours' * i / $2::int AS at FROM generate_series(1, $2::int) i) s`, jobs, runs)
+	f.exec(`VACUUM ANALYZE runs_history`)
+}
+
+// rowsRead returns how many rows of the jobs, their health and their runs have been read.
+func (f *fixture) rowsRead() (rows int64) {
+	f.t.Helper()
+	f.exec(`SELECT pg_stat_force_next_flush()`)
+	if err := f.pool.QueryRow(f.t.Context(), `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
+		WHERE relname IN ('jobs', 'job_health', 'job_failures', 'job_due', 'job_versions', 'runs_live') OR relname LIKE 'runs\_history%'`).Scan(&rows); err != nil {
+		f.t.Fatal(err)
+	}
+	return rows
+}
+
+// The cost of a page does not depend on the number of jobs or runs, at its beginning or later. The long tier has 1,200,000 runs.
+func TestListsDoNotScan(t *testing.T) {
+	runs := 120_000
+	if os.Getenv("BELFRY_TEST_LONG") != "" {
+		runs = 1_200_000
+	} else if testing.Short() {
+		t.Skip("NOT COVERED: lists of 100,000 jobs and their runs, with -short")
 	}
 	f := newFixture(t)
 	f.healthyJobs(100_000)
-	read := func() (rows int64) {
-		t.Helper()
-		f.exec(`SELECT pg_stat_force_next_flush()`)
-		if err := f.pool.QueryRow(t.Context(), `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
-			WHERE relname IN ('jobs', 'job_health', 'job_failures', 'job_due')`).Scan(&rows); err != nil {
-			t.Fatal(err)
+	f.ran(100_000, runs)
+	t.Run("jobs", func(t *testing.T) { f.sortedJobsDoNotScan(t) })
+	t.Run("searches", func(t *testing.T) { f.searchesDoNotScan(t) })
+}
+
+// searchesDoNotScan searches a text that no run has. Each page reads its share of the runs, for the walk and for the texts.
+func (f *fixture) searchesDoNotScan(t *testing.T) {
+	const page = 2000 // runs
+	f.view.BoundSearches(page, time.Hour)
+	for _, c := range []struct {
+		name   string
+		filter view.RunFilter
+	}{
+		{"all", view.RunFilter{}},
+		{"of a group", view.RunFilter{Group: "a"}},
+		{"of some groups", view.RunFilter{Only: []string{"a", "b"}}},
+		{"of a job", view.RunFilter{JobID: 77}},
+		{"failed", view.RunFilter{States: []domain.State{domain.Failed}}},
+		{"failed of a group", view.RunFilter{States: []domain.State{domain.Failed}, Group: "a"}},
+	} {
+		c.filter.Limit = 50
+		for n := range 3 {
+			before := f.rowsRead()
+			found, err := f.view.SearchRuns(t.Context(), c.filter, view.RunSearch{Text: "needle"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rows := f.rowsRead() - before; rows > 5*page {
+				t.Errorf("%s: page %d of a search reads %d rows", c.name, n, rows)
+			}
+			if found.Next.IsZero() {
+				break
+			}
+			c.filter.Before = found.Next
 		}
-		return rows
 	}
+}
+
+func (f *fixture) sortedJobsDoNotScan(t *testing.T) {
 	for _, filter := range []view.JobFilter{{}, {Health: domain.HealthFailing}, {Only: []string{"a", "b"}}, {Group: "a", Health: domain.HealthFailing}} {
 		for _, sort := range []view.JobSort{view.SortID, view.SortName, view.SortNextFireTime, view.SortLastFailure, view.SortFailingSince, view.SortP95} {
 			if sort == view.SortID && filter.Health == "" {
@@ -124,7 +181,7 @@ func TestSortedJobsDoNotScan(t *testing.T) {
 			filter.Limit = 50
 			var after view.JobPlace
 			for page := range 4 {
-				before := read()
+				before := f.rowsRead()
 				jobs, next, err := f.view.SortedJobs(t.Context(), filter, sort, after)
 				if err != nil {
 					t.Fatal(err)
@@ -134,7 +191,7 @@ func TestSortedJobsDoNotScan(t *testing.T) {
 				if filter.Health != "" {
 					most = 60_000
 				}
-				if n := read() - before; n > most {
+				if n := f.rowsRead() - before; n > most {
 					t.Errorf("%+v by %q: page %d of %d jobs reads %d rows", filter, sort, page, len(jobs), n)
 				}
 				if next == nil {

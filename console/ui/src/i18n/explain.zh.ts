@@ -182,5 +182,11 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
   no_report: () => "所在实例未按时报告结束",
   result_refused: () => "结果无法保存，已转入死信",
 
+  job_edited: (v) =>
+    `任务已修改：从版本 ${count(v, "from")} 到版本 ${count(v, "to")}，最后由 ${name(v, "by")} 于 ${name(v, "at")} 修改`,
+  script_edited: (v) => `脚本已修改：从版本 ${count(v, "from")} 到版本 ${count(v, "to")}`,
+  executor_changed: (v) => `执行器版本从 ${name(v, "from")} 变为 ${name(v, "to")}`,
+  instance_changed: (v) => `实例从 ${name(v, "from")} 变为 ${name(v, "to")}`,
+
   text: (_, text) => text, // a handler's own words, or a sentence of an older release
 };

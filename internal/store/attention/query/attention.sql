@@ -8,7 +8,8 @@ SELECT c.group_name, sum(c.enabled)::bigint AS enabled
 -- name: FailingJobs :many
 -- Returns failing jobs, those that began to fail last first. Jobs that fail because their group has no executors are left out.
 SELECT f.job_id, j.group_name, j.name, coalesce(j.spec->>'runbook_url', '')::text AS runbook_url, f.failing_since, f.streak, f.run,
-       h.success_run, h.success_at, h.success_version, f.reason, left(f.message, 300)::text AS message,
+       h.success_run, h.success_at, h.success_version, h.success_instance, h.success_executor, f.version, f.instance, f.executor, f.reason,
+       left(f.message, 300)::text AS message,
        (CASE WHEN length(f.message) <= 300 THEN coalesce(f.message_notes, '') ELSE '' END)::text AS message_notes
   FROM (SELECT * FROM job_failures o WHERE o.failing ORDER BY o.failing_since DESC, o.job_id + 0 DESC LIMIT @max_scan) f
   JOIN jobs j ON j.id = f.job_id
@@ -19,7 +20,8 @@ SELECT f.job_id, j.group_name, j.name, coalesce(j.spec->>'runbook_url', '')::tex
 
 -- name: FailingJob :one
 SELECT f.job_id, j.group_name, j.name, coalesce(j.spec->>'runbook_url', '')::text AS runbook_url, f.failing_since, f.streak, f.run,
-       h.success_run, h.success_at, h.success_version, f.reason, left(f.message, 300)::text AS message,
+       h.success_run, h.success_at, h.success_version, h.success_instance, h.success_executor, f.version, f.instance, f.executor, f.reason,
+       left(f.message, 300)::text AS message,
        (CASE WHEN length(f.message) <= 300 THEN coalesce(f.message_notes, '') ELSE '' END)::text AS message_notes
   FROM job_failures f JOIN jobs j ON j.id = f.job_id LEFT JOIN job_health h ON h.job_id = f.job_id
  WHERE f.job_id = @job_id AND f.failing AND j.enabled;

@@ -113,26 +113,32 @@ func (q *Queries) FailingCount(ctx context.Context, maxScan int32) (int64, error
 
 const failingJob = `-- name: FailingJob :one
 SELECT f.job_id, j.group_name, j.name, coalesce(j.spec->>'runbook_url', '')::text AS runbook_url, f.failing_since, f.streak, f.run,
-       h.success_run, h.success_at, h.success_version, f.reason, left(f.message, 300)::text AS message,
+       h.success_run, h.success_at, h.success_version, h.success_instance, h.success_executor, f.version, f.instance, f.executor, f.reason,
+       left(f.message, 300)::text AS message,
        (CASE WHEN length(f.message) <= 300 THEN coalesce(f.message_notes, '') ELSE '' END)::text AS message_notes
   FROM job_failures f JOIN jobs j ON j.id = f.job_id LEFT JOIN job_health h ON h.job_id = f.job_id
  WHERE f.job_id = $1 AND f.failing AND j.enabled
 `
 
 type FailingJobRow struct {
-	JobID          int64
-	GroupName      string
-	Name           string
-	RunbookUrl     string
-	FailingSince   time.Time
-	Streak         int32
-	Run            domain.RunID
-	SuccessRun     *domain.RunID
-	SuccessAt      *time.Time
-	SuccessVersion *int32
-	Reason         string
-	Message        string
-	MessageNotes   string
+	JobID           int64
+	GroupName       string
+	Name            string
+	RunbookUrl      string
+	FailingSince    time.Time
+	Streak          int32
+	Run             domain.RunID
+	SuccessRun      *domain.RunID
+	SuccessAt       *time.Time
+	SuccessVersion  *int32
+	SuccessInstance *string
+	SuccessExecutor *string
+	Version         int32
+	Instance        string
+	Executor        string
+	Reason          string
+	Message         string
+	MessageNotes    string
 }
 
 func (q *Queries) FailingJob(ctx context.Context, jobID int64) (FailingJobRow, error) {
@@ -149,6 +155,11 @@ func (q *Queries) FailingJob(ctx context.Context, jobID int64) (FailingJobRow, e
 		&i.SuccessRun,
 		&i.SuccessAt,
 		&i.SuccessVersion,
+		&i.SuccessInstance,
+		&i.SuccessExecutor,
+		&i.Version,
+		&i.Instance,
+		&i.Executor,
 		&i.Reason,
 		&i.Message,
 		&i.MessageNotes,
@@ -158,9 +169,10 @@ func (q *Queries) FailingJob(ctx context.Context, jobID int64) (FailingJobRow, e
 
 const failingJobs = `-- name: FailingJobs :many
 SELECT f.job_id, j.group_name, j.name, coalesce(j.spec->>'runbook_url', '')::text AS runbook_url, f.failing_since, f.streak, f.run,
-       h.success_run, h.success_at, h.success_version, f.reason, left(f.message, 300)::text AS message,
+       h.success_run, h.success_at, h.success_version, h.success_instance, h.success_executor, f.version, f.instance, f.executor, f.reason,
+       left(f.message, 300)::text AS message,
        (CASE WHEN length(f.message) <= 300 THEN coalesce(f.message_notes, '') ELSE '' END)::text AS message_notes
-  FROM (SELECT job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message, message_notes FROM job_failures o WHERE o.failing ORDER BY o.failing_since DESC, o.job_id + 0 DESC LIMIT $1) f
+  FROM (SELECT job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message, message_notes, instance, executor, group_name FROM job_failures o WHERE o.failing ORDER BY o.failing_since DESC, o.job_id + 0 DESC LIMIT $1) f
   JOIN jobs j ON j.id = f.job_id
   LEFT JOIN job_health h ON h.job_id = f.job_id
  WHERE j.enabled AND ($2::text[] IS NULL OR j.group_name = ANY ($2::text[]))
@@ -176,19 +188,24 @@ type FailingJobsParams struct {
 }
 
 type FailingJobsRow struct {
-	JobID          int64
-	GroupName      string
-	Name           string
-	RunbookUrl     string
-	FailingSince   time.Time
-	Streak         int32
-	Run            domain.RunID
-	SuccessRun     *domain.RunID
-	SuccessAt      *time.Time
-	SuccessVersion *int32
-	Reason         string
-	Message        string
-	MessageNotes   string
+	JobID           int64
+	GroupName       string
+	Name            string
+	RunbookUrl      string
+	FailingSince    time.Time
+	Streak          int32
+	Run             domain.RunID
+	SuccessRun      *domain.RunID
+	SuccessAt       *time.Time
+	SuccessVersion  *int32
+	SuccessInstance *string
+	SuccessExecutor *string
+	Version         int32
+	Instance        string
+	Executor        string
+	Reason          string
+	Message         string
+	MessageNotes    string
 }
 
 // Returns failing jobs, those that began to fail last first. Jobs that fail because their group has no executors are left out.
@@ -217,6 +234,11 @@ func (q *Queries) FailingJobs(ctx context.Context, arg FailingJobsParams) ([]Fai
 			&i.SuccessRun,
 			&i.SuccessAt,
 			&i.SuccessVersion,
+			&i.SuccessInstance,
+			&i.SuccessExecutor,
+			&i.Version,
+			&i.Instance,
+			&i.Executor,
 			&i.Reason,
 			&i.Message,
 			&i.MessageNotes,
@@ -233,7 +255,7 @@ func (q *Queries) FailingJobs(ctx context.Context, arg FailingJobsParams) ([]Fai
 
 const failingOfAbsent = `-- name: FailingOfAbsent :many
 SELECT j.group_name, count(*) AS jobs, min(f.failing_since)::timestamptz AS since
-  FROM (SELECT job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message, message_notes FROM job_failures o WHERE o.failing ORDER BY o.failing_since DESC, o.job_id + 0 DESC LIMIT $1) f
+  FROM (SELECT job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message, message_notes, instance, executor, group_name FROM job_failures o WHERE o.failing ORDER BY o.failing_since DESC, o.job_id + 0 DESC LIMIT $1) f
   JOIN jobs j ON j.id = f.job_id
  WHERE j.enabled AND f.reason IN ('no_executor', 'lost') AND j.group_name = ANY ($2::text[])
  GROUP BY 1

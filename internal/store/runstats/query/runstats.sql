@@ -105,6 +105,33 @@ WITH old AS (
 INSERT INTO job_counts (group_name, jobs, enabled)
 SELECT o.group_name, sum(o.jobs), sum(o.enabled) FROM old o GROUP BY 1 HAVING sum(o.jobs) <> 0 OR sum(o.enabled) <> 0;
 
+-- name: GroupStates :many
+-- Counts the failing and the paused jobs of each group, up to a number.
+SELECT g.name::text AS group_name, f.jobs AS failing, p.jobs AS paused
+  FROM unnest(@groups::text[]) AS g (name)
+ CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM (SELECT FROM job_failures o WHERE o.failing AND o.group_name = g.name LIMIT @most) x) f
+ CROSS JOIN LATERAL (SELECT count(*) AS jobs
+                       FROM (SELECT FROM job_pauses o
+                              WHERE o.group_name = g.name AND o.group_name <> '' AND coalesce(o.to_at, 'infinity'::timestamptz) > now() LIMIT @most) x) p;
+
+-- name: FoldTagCounts :one
+-- Replaces changes, max_rows at most, and the earlier sums of the same tags by their sums. If several processes do it at once, each sums up the
+-- rows that it has deleted. Returns the number of changes.
+WITH changes AS (
+    DELETE FROM tag_counts
+     WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM tag_counts c WHERE NOT c.folded LIMIT @max_rows FOR UPDATE SKIP LOCKED))
+ RETURNING tag, group_name, jobs
+), sums AS (
+    DELETE FROM tag_counts t USING (SELECT DISTINCT c.tag, c.group_name FROM changes c) k
+     WHERE t.tag = k.tag AND t.group_name = k.group_name AND t.folded
+ RETURNING t.tag, t.group_name, t.jobs
+), added AS (
+    INSERT INTO tag_counts (tag, group_name, jobs, folded)
+    SELECT a.tag, a.group_name, sum(a.jobs), true FROM (SELECT * FROM changes UNION ALL SELECT * FROM sums) a
+     GROUP BY 1, 2 HAVING sum(a.jobs) <> 0
+)
+SELECT count(*) FROM changes;
+
 -- name: SweepStats :execrows
 DELETE FROM run_stats WHERE ctid = ANY (ARRAY(
     SELECT s.ctid FROM run_stats s WHERE s.span = @span AND s.at < @before LIMIT @max_rows));

@@ -16,6 +16,8 @@ const addSuccesses = `-- name: AddSuccesses :execrows
 UPDATE job_health h
    SET success_at = CASE WHEN h.success_run > u.run THEN h.success_at ELSE u.at END,
        success_version = CASE WHEN h.success_run > u.run THEN h.success_version ELSE u.version END,
+       success_instance = CASE WHEN h.success_run > u.run THEN h.success_instance ELSE u.instance END,
+       success_executor = CASE WHEN h.success_run > u.run THEN h.success_executor ELSE u.executor END,
        success_run = greatest(h.success_run, u.run),
        durations = substr(u.durations || h.durations, 1, 20),
        p95 = CASE WHEN length(u.durations) > 1 OR length(h.durations) = 19 THEN
@@ -33,7 +35,8 @@ UPDATE job_health h
            ELSE substr(substr(decode(repeat('00', 46), 'hex'), 1, 2 * least($1::integer - h.hour - 1, 23)) || int2send(least(h.hour_succeeded, 32767)::smallint)
                        || h.past_succeeded, 1, 46) END
   FROM (SELECT unnest($2::bigint[]) AS job_id, unnest($3::uuid[]) AS run, unnest($4::timestamptz[]) AS at,
-               unnest($5::integer[]) AS version, unnest($6::bytea[]) AS durations) u
+               unnest($5::integer[]) AS version, unnest($6::text[]) AS instance, unnest($7::text[]) AS executor,
+               unnest($8::bytea[]) AS durations) u
  WHERE h.job_id = u.job_id
 `
 
@@ -43,6 +46,8 @@ type AddSuccessesParams struct {
 	Runs      []domain.RunID
 	Ats       []time.Time
 	Versions  []int32
+	Instances []string
+	Executors []string
 	Durations [][]byte
 }
 
@@ -56,6 +61,8 @@ func (q *Queries) AddSuccesses(ctx context.Context, arg AddSuccessesParams) (int
 		arg.Runs,
 		arg.Ats,
 		arg.Versions,
+		arg.Instances,
+		arg.Executors,
 		arg.Durations,
 	)
 	if err != nil {
@@ -133,17 +140,51 @@ func (q *Queries) FailingAmong(ctx context.Context, jobIds []int64) ([]FailingAm
 	return items, nil
 }
 
+const failingBetween = `-- name: FailingBetween :many
+SELECT f.job_id, f.run FROM job_failures f WHERE f.failing AND f.job_id BETWEEN $1 AND $2 ORDER BY f.job_id LIMIT $3
+`
+
+type FailingBetweenParams struct {
+	Lo      int64
+	Hi      int64
+	MaxRows int32
+}
+
+type FailingBetweenRow struct {
+	JobID int64
+	Run   domain.RunID
+}
+
+// Returns failing jobs between two ids, by id.
+func (q *Queries) FailingBetween(ctx context.Context, arg FailingBetweenParams) ([]FailingBetweenRow, error) {
+	rows, err := q.db.Query(ctx, failingBetween, arg.Lo, arg.Hi, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FailingBetweenRow
+	for rows.Next() {
+		var i FailingBetweenRow
+		if err := rows.Scan(&i.JobID, &i.Run); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const failures = `-- name: Failures :many
-SELECT j.id AS job_id, coalesce(f.failing, false)::boolean AS failing, coalesce(f.streak, 0)::integer AS streak, coalesce(f.version, 0)::integer AS version,
+SELECT u.job_id::bigint AS job_id, coalesce(f.failing, false)::boolean AS failing, coalesce(f.streak, 0)::integer AS streak, coalesce(f.version, 0)::integer AS version,
        coalesce(f.hour, 0)::integer AS hour, coalesce(f.hour_failed, 0)::integer AS hour_failed, coalesce(f.failing_since, 'epoch')::timestamptz AS failing_since,
        coalesce(f.failed_at, 'epoch')::timestamptz AS failed_at, coalesce(f.run, '00000000-0000-0000-0000-000000000000')::uuid AS run,
        coalesce(f.recovered_by, '00000000-0000-0000-0000-000000000000')::uuid AS recovered_by, coalesce(f.past_failed, '')::bytea AS past_failed,
        coalesce(h.success_run, '00000000-0000-0000-0000-000000000000')::uuid AS success_run
-  FROM jobs j
-  LEFT JOIN LATERAL (SELECT job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message, message_notes FROM job_failures o WHERE o.job_id = j.id OFFSET 0) f ON true
-  LEFT JOIN LATERAL (SELECT o.success_run FROM job_health o WHERE o.job_id = j.id OFFSET 0) h ON true
- WHERE j.id = ANY ($1::bigint[])
- ORDER BY j.id
+  FROM (SELECT unnest($1::bigint[]) AS job_id) u
+  LEFT JOIN LATERAL (SELECT job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message, message_notes, instance, executor, group_name FROM job_failures o WHERE o.job_id = u.job_id OFFSET 0) f ON true
+  LEFT JOIN LATERAL (SELECT o.success_run FROM job_health o WHERE o.job_id = u.job_id OFFSET 0) h ON true
 `
 
 type FailuresRow struct {
@@ -161,7 +202,7 @@ type FailuresRow struct {
 	SuccessRun   domain.RunID
 }
 
-// Returns the failures and the newest success of jobs, without deleted jobs. The zero id stands for none.
+// Returns the failures and the newest success of jobs. The zero id stands for none.
 func (q *Queries) Failures(ctx context.Context, jobIds []int64) ([]FailuresRow, error) {
 	rows, err := q.db.Query(ctx, failures, jobIds)
 	if err != nil {
@@ -195,6 +236,63 @@ func (q *Queries) Failures(ctx context.Context, jobIds []int64) ([]FailuresRow, 
 	return items, nil
 }
 
+const insertFailures = `-- name: InsertFailures :exec
+INSERT INTO job_failures (job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message,
+       message_notes, instance, executor, group_name)
+SELECT j.id, u.failing, u.streak, u.version, u.hour, u.runs, u.since, u.at, u.run, NULLIF(u.recovered_by, '00000000-0000-0000-0000-000000000000'), u.past,
+       u.reason, u.message, NULLIF(u.notes, ''), u.instance, u.executor, j.group_name
+  FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::boolean[]) AS failing, unnest($3::integer[]) AS streak,
+               unnest($4::integer[]) AS version, unnest($5::integer[]) AS hour, unnest($6::integer[]) AS runs,
+               unnest($7::timestamptz[]) AS since, unnest($8::timestamptz[]) AS at, unnest($9::uuid[]) AS run,
+               unnest($10::uuid[]) AS recovered_by, unnest($11::bytea[]) AS past, unnest($12::text[]) AS reason,
+               unnest($13::text[]) AS message, unnest($14::text[]) AS notes, unnest($15::text[]) AS instance,
+               unnest($16::text[]) AS executor) u
+  JOIN jobs j ON j.id = u.job_id
+   FOR KEY SHARE OF j
+`
+
+type InsertFailuresParams struct {
+	JobIds       []int64
+	Failings     []bool
+	Streaks      []int32
+	Versions     []int32
+	Hours        []int32
+	Runs         []int32
+	Sinces       []time.Time
+	Ats          []time.Time
+	FailedRuns   []domain.RunID
+	RecoveredBys []domain.RunID
+	Pasts        [][]byte
+	Reasons      []string
+	Messages     []string
+	Notes        []string
+	Instances    []string
+	Executors    []string
+}
+
+// For the first failures of jobs, except deleted ones.
+func (q *Queries) InsertFailures(ctx context.Context, arg InsertFailuresParams) error {
+	_, err := q.db.Exec(ctx, insertFailures,
+		arg.JobIds,
+		arg.Failings,
+		arg.Streaks,
+		arg.Versions,
+		arg.Hours,
+		arg.Runs,
+		arg.Sinces,
+		arg.Ats,
+		arg.FailedRuns,
+		arg.RecoveredBys,
+		arg.Pasts,
+		arg.Reasons,
+		arg.Messages,
+		arg.Notes,
+		arg.Instances,
+		arg.Executors,
+	)
+	return err
+}
+
 const recover = `-- name: Recover :exec
 UPDATE job_failures f SET failing = false, recovered_by = u.run
   FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::uuid[]) AS run) u
@@ -211,25 +309,25 @@ func (q *Queries) Recover(ctx context.Context, arg RecoverParams) error {
 	return err
 }
 
-const setFailures = `-- name: SetFailures :exec
-INSERT INTO job_failures AS f (job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, recovered_by, past_failed, reason, message, message_notes)
-SELECT u.job_id, u.failing, u.streak, u.version, u.hour, u.runs, u.since, u.at, u.run, NULLIF(u.recovered_by, '00000000-0000-0000-0000-000000000000'), u.past,
-       u.reason, u.message, NULLIF(u.notes, '')
+const updateFailures = `-- name: UpdateFailures :exec
+UPDATE job_failures f
+   SET failing = u.failing, streak = u.streak, version = u.version, hour = u.hour, hour_failed = u.runs, failing_since = u.since, failed_at = u.at,
+       run = u.run, recovered_by = NULLIF(u.recovered_by, '00000000-0000-0000-0000-000000000000'), past_failed = u.past,
+       reason = CASE WHEN f.run = u.run THEN f.reason ELSE u.reason END,
+       message = CASE WHEN f.run = u.run THEN f.message ELSE u.message END,
+       message_notes = CASE WHEN f.run = u.run THEN f.message_notes ELSE NULLIF(u.notes, '') END,
+       instance = CASE WHEN f.run = u.run THEN f.instance ELSE u.instance END,
+       executor = CASE WHEN f.run = u.run THEN f.executor ELSE u.executor END
   FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::boolean[]) AS failing, unnest($3::integer[]) AS streak,
                unnest($4::integer[]) AS version, unnest($5::integer[]) AS hour, unnest($6::integer[]) AS runs,
                unnest($7::timestamptz[]) AS since, unnest($8::timestamptz[]) AS at, unnest($9::uuid[]) AS run,
                unnest($10::uuid[]) AS recovered_by, unnest($11::bytea[]) AS past, unnest($12::text[]) AS reason,
-               unnest($13::text[]) AS message, unnest($14::text[]) AS notes) u
-ON CONFLICT (job_id) DO UPDATE
-   SET failing = excluded.failing, streak = excluded.streak, version = excluded.version, hour = excluded.hour, hour_failed = excluded.hour_failed,
-       failing_since = excluded.failing_since, failed_at = excluded.failed_at, recovered_by = excluded.recovered_by, past_failed = excluded.past_failed,
-       reason = CASE WHEN f.run = excluded.run THEN f.reason ELSE excluded.reason END,
-       message = CASE WHEN f.run = excluded.run THEN f.message ELSE excluded.message END,
-       message_notes = CASE WHEN f.run = excluded.run THEN f.message_notes ELSE excluded.message_notes END,
-       run = excluded.run
+               unnest($13::text[]) AS message, unnest($14::text[]) AS notes, unnest($15::text[]) AS instance,
+               unnest($16::text[]) AS executor) u
+ WHERE f.job_id = u.job_id
 `
 
-type SetFailuresParams struct {
+type UpdateFailuresParams struct {
 	JobIds       []int64
 	Failings     []bool
 	Streaks      []int32
@@ -244,11 +342,13 @@ type SetFailuresParams struct {
 	Reasons      []string
 	Messages     []string
 	Notes        []string
+	Instances    []string
+	Executors    []string
 }
 
-// If the newest failed run stays the same, its texts stay. Empty notes and the zero id stand for none.
-func (q *Queries) SetFailures(ctx context.Context, arg SetFailuresParams) error {
-	_, err := q.db.Exec(ctx, setFailures,
+// For jobs that have failed before. If the newest failed run stays the same, what belongs to it stays. Empty notes and the zero id stand for none.
+func (q *Queries) UpdateFailures(ctx context.Context, arg UpdateFailuresParams) error {
+	_, err := q.db.Exec(ctx, updateFailures,
 		arg.JobIds,
 		arg.Failings,
 		arg.Streaks,
@@ -263,6 +363,45 @@ func (q *Queries) SetFailures(ctx context.Context, arg SetFailuresParams) error 
 		arg.Reasons,
 		arg.Messages,
 		arg.Notes,
+		arg.Instances,
+		arg.Executors,
 	)
 	return err
+}
+
+const versionsOfBoots = `-- name: VersionsOfBoots :many
+SELECT u.number::integer AS number, b.version
+  FROM (SELECT unnest($1::text[]) AS group_name, unnest($2::text[]) AS boot_id, generate_series(1, cardinality($2::text[])) AS number) u
+ CROSS JOIN LATERAL (SELECT o.version FROM executor_boots o WHERE o.group_name = u.group_name AND o.boot_id = u.boot_id OFFSET 0) b
+`
+
+type VersionsOfBootsParams struct {
+	Groups []string
+	Boots  []string
+}
+
+type VersionsOfBootsRow struct {
+	Number  int32
+	Version string
+}
+
+// Returns the versions of processes, with their numbers in the list. It looks once for each.
+func (q *Queries) VersionsOfBoots(ctx context.Context, arg VersionsOfBootsParams) ([]VersionsOfBootsRow, error) {
+	rows, err := q.db.Query(ctx, versionsOfBoots, arg.Groups, arg.Boots)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []VersionsOfBootsRow
+	for rows.Next() {
+		var i VersionsOfBootsRow
+		if err := rows.Scan(&i.Number, &i.Version); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -55,6 +55,73 @@ func (q *Queries) AddCounts(ctx context.Context, arg AddCountsParams) error {
 	return err
 }
 
+const foldTagCounts = `-- name: FoldTagCounts :one
+WITH changes AS (
+    DELETE FROM tag_counts
+     WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM tag_counts c WHERE NOT c.folded LIMIT $1 FOR UPDATE SKIP LOCKED))
+ RETURNING tag, group_name, jobs
+), sums AS (
+    DELETE FROM tag_counts t USING (SELECT DISTINCT c.tag, c.group_name FROM changes c) k
+     WHERE t.tag = k.tag AND t.group_name = k.group_name AND t.folded
+ RETURNING t.tag, t.group_name, t.jobs
+), added AS (
+    INSERT INTO tag_counts (tag, group_name, jobs, folded)
+    SELECT a.tag, a.group_name, sum(a.jobs), true FROM (SELECT tag, group_name, jobs FROM changes UNION ALL SELECT tag, group_name, jobs FROM sums) a
+     GROUP BY 1, 2 HAVING sum(a.jobs) <> 0
+)
+SELECT count(*) FROM changes
+`
+
+// Replaces changes, max_rows at most, and the earlier sums of the same tags by their sums. If several processes do it at once, each sums up the
+// rows that it has deleted. Returns the number of changes.
+func (q *Queries) FoldTagCounts(ctx context.Context, maxRows int32) (int64, error) {
+	row := q.db.QueryRow(ctx, foldTagCounts, maxRows)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const groupStates = `-- name: GroupStates :many
+SELECT g.name::text AS group_name, f.jobs AS failing, p.jobs AS paused
+  FROM unnest($1::text[]) AS g (name)
+ CROSS JOIN LATERAL (SELECT count(*) AS jobs FROM (SELECT FROM job_failures o WHERE o.failing AND o.group_name = g.name LIMIT $2) x) f
+ CROSS JOIN LATERAL (SELECT count(*) AS jobs
+                       FROM (SELECT FROM job_pauses o
+                              WHERE o.group_name = g.name AND o.group_name <> '' AND coalesce(o.to_at, 'infinity'::timestamptz) > now() LIMIT $2) x) p
+`
+
+type GroupStatesParams struct {
+	Groups []string
+	Most   int32
+}
+
+type GroupStatesRow struct {
+	GroupName string
+	Failing   int64
+	Paused    int64
+}
+
+// Counts the failing and the paused jobs of each group, up to a number.
+func (q *Queries) GroupStates(ctx context.Context, arg GroupStatesParams) ([]GroupStatesRow, error) {
+	rows, err := q.db.Query(ctx, groupStates, arg.Groups, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GroupStatesRow
+	for rows.Next() {
+		var i GroupStatesRow
+		if err := rows.Scan(&i.GroupName, &i.Failing, &i.Paused); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const jobCounts = `-- name: JobCounts :many
 SELECT c.group_name, sum(c.jobs)::bigint AS jobs, sum(c.enabled)::bigint AS enabled
   FROM job_counts c GROUP BY 1 HAVING sum(c.jobs) > 0

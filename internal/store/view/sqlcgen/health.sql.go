@@ -13,35 +13,39 @@ import (
 )
 
 const healthOfJobs = `-- name: HealthOfJobs :many
-SELECT j.id::bigint AS job_id, h.durations, h.success_run, h.success_at, h.success_version, h.hour, h.hour_succeeded, h.past_succeeded,
+SELECT j.id::bigint AS job_id, h.durations, h.success_run, h.success_at, h.success_version, h.success_instance, h.success_executor, h.hour, h.hour_succeeded, h.past_succeeded,
        f.failing, f.streak, f.failing_since, f.run, f.failed_at, f.version, f.hour AS failed_hour, f.hour_failed, f.past_failed, f.reason, f.message,
-       f.message_notes, now()::timestamptz AS now
+       f.message_notes, f.instance, f.executor, now()::timestamptz AS now
   FROM unnest($1::bigint[]) AS j (id) LEFT JOIN job_health h ON h.job_id = j.id LEFT JOIN job_failures f ON f.job_id = j.id
  WHERE h.job_id IS NOT NULL OR f.job_id IS NOT NULL
 `
 
 type HealthOfJobsRow struct {
-	JobID          int64
-	Durations      []byte
-	SuccessRun     *domain.RunID
-	SuccessAt      *time.Time
-	SuccessVersion *int32
-	Hour           *int32
-	HourSucceeded  *int32
-	PastSucceeded  []byte
-	Failing        *bool
-	Streak         *int32
-	FailingSince   *time.Time
-	Run            *domain.RunID
-	FailedAt       *time.Time
-	Version        *int32
-	FailedHour     *int32
-	HourFailed     *int32
-	PastFailed     []byte
-	Reason         *string
-	Message        *string
-	MessageNotes   *string
-	Now            time.Time
+	JobID           int64
+	Durations       []byte
+	SuccessRun      *domain.RunID
+	SuccessAt       *time.Time
+	SuccessVersion  *int32
+	SuccessInstance *string
+	SuccessExecutor *string
+	Hour            *int32
+	HourSucceeded   *int32
+	PastSucceeded   []byte
+	Failing         *bool
+	Streak          *int32
+	FailingSince    *time.Time
+	Run             *domain.RunID
+	FailedAt        *time.Time
+	Version         *int32
+	FailedHour      *int32
+	HourFailed      *int32
+	PastFailed      []byte
+	Reason          *string
+	Message         *string
+	MessageNotes    *string
+	Instance        *string
+	Executor        *string
+	Now             time.Time
 }
 
 // Leaves out jobs of which no run has succeeded or failed. The instant is the database's clock.
@@ -60,6 +64,8 @@ func (q *Queries) HealthOfJobs(ctx context.Context, jobIds []int64) ([]HealthOfJ
 			&i.SuccessRun,
 			&i.SuccessAt,
 			&i.SuccessVersion,
+			&i.SuccessInstance,
+			&i.SuccessExecutor,
 			&i.Hour,
 			&i.HourSucceeded,
 			&i.PastSucceeded,
@@ -75,6 +81,8 @@ func (q *Queries) HealthOfJobs(ctx context.Context, jobIds []int64) ([]HealthOfJ
 			&i.Reason,
 			&i.Message,
 			&i.MessageNotes,
+			&i.Instance,
+			&i.Executor,
 			&i.Now,
 		); err != nil {
 			return nil, err

@@ -487,7 +487,7 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
-  LEFT JOIN LATERAL (SELECT id, job_id, from_at, to_at, reason, paused_by, resumed_by FROM job_pauses o WHERE o.job_id = j.id AND (o.to_at IS NULL OR o.to_at > now())
+  LEFT JOIN LATERAL (SELECT id, job_id, from_at, to_at, reason, paused_by, resumed_by, group_name FROM job_pauses o WHERE o.job_id = j.id AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) jp ON true
  WHERE j.id = ANY ($1::bigint[])
  ORDER BY j.id
