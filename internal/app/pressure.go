@@ -21,7 +21,7 @@ const (
 
 // pressure measures how far the engine is behind, and how full Postgres is.
 type pressure struct {
-	view *view.Store
+	view *view.Postgres
 	log  *slog.Logger
 
 	unfired, unplanned, used, most, size, blocked prometheus.Gauge
@@ -36,7 +36,7 @@ const crowdedAt = 0.9
 
 // addPressure adds the component that measures the pressure. Dispatchers have it, so that the state of the engine is also known while no scheduler
 // works.
-func (p *process) addPressure(v *view.Store) {
+func (p *process) addPressure(v *view.Postgres) {
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 		p.registry.MustRegister(g)

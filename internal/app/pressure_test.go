@@ -19,7 +19,7 @@ func TestCrowdedPostgres(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	var log bytes.Buffer
-	x := &pressure{view: view.New(s.Pool()), log: slog.New(slog.NewJSONHandler(&log, nil))}
+	x := &pressure{view: view.NewPostgres(s.Pool()), log: slog.New(slog.NewJSONHandler(&log, nil))}
 	for i, crowded := range []bool{false, true, true, false, true} {
 		if err := x.reportClients(t.Context(), crowded, 95); err != nil {
 			t.Fatal(err)

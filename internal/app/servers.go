@@ -34,6 +34,11 @@ type servers struct {
 // planningGrace is how long planning may fail while its role is ready. A lock can stop planning although Postgres accepts writes.
 const planningGrace = 10 * time.Second
 
+const (
+	serverUp     = "belfry_server_up"
+	serverUpHelp = "Whether Postgres accepts this process's writes, NATS is connected, and JetStream accepts messages: 1 or 0."
+)
+
 // addServers adds the probes and their metrics.
 func (p *process) addServers(s *store.Store, nc *nats.Conn) (*servers, error) {
 	js, err := jetstream.New(nc)
@@ -83,7 +88,7 @@ func (v *servers) meter(registry prometheus.Registerer) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"server": server}}, value))
 	}
 	for _, c := range v.checks(false) {
-		gauge("belfry_server_up", "Whether Postgres accepts this process's writes, NATS is connected, and JetStream accepts messages: 1 or 0.", c.Name, func() float64 {
+		gauge(serverUp, serverUpHelp, c.Name, func() float64 {
 			if c.Probe(context.Background()) == nil {
 				return 1
 			}

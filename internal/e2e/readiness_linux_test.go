@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -195,6 +196,36 @@ func TestJetStreamDiskFull(t *testing.T) {
 	file.Close()
 	c.nats.kill() // a stream whose write failed accepts no messages until NATS is restarted
 	c.startNATS()
+	f.becomesReady()
+	f.isQuiet()
+}
+
+// The disk of Postgres is full. Postgres still writes to the present file of its log, but its tables cannot grow. Schedulers, dispatchers and consoles say
+// that it is unavailable, until there is space again.
+func TestPostgresDiskFull(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "pg")
+	if why := rig.SmallDisk(t, dir, "400m"); why != "" {
+		t.Skip("NOT COVERED: " + why)
+	}
+	server := startPostgres(t, dir, nil)
+	if err := store.Migrate(t.Context(), server.URL()); err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(newClusterOn(t, server.URL()))
+	empty, err := rig.Fill(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range f.members {
+		if m.name == "i1" {
+			f.says(m, http.StatusOK, "ok")
+			continue
+		}
+		f.says(m, http.StatusServiceUnavailable, "unavailable: postgres")
+		m.logs("is its disk full?")
+	}
+	empty()
 	f.becomesReady()
 	f.isQuiet()
 }

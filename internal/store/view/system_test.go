@@ -66,10 +66,10 @@ func TestSystem(t *testing.T) {
 	}
 	f.exec(`SET session_replication_role = replica`) // job 1 does not exist
 	f.exec(`INSERT INTO job_due (job_id, version, next_due_at) VALUES (1, 1, $1), (2, 1, now()), (3, 1, NULL)`, due)
-	if p, err := f.view.Pressure(t.Context()); err != nil || p.Unfired != 1 || p.Unplanned != 1 || p.Connections < 1 || p.MaxConnections < p.Connections || p.Bytes == 0 {
+	if p, err := view.NewPostgres(s.Pool()).Pressure(t.Context()); err != nil || p.Unfired != 1 || p.Unplanned != 1 || p.Connections < 1 || p.MaxConnections < p.Connections || p.Bytes == 0 {
 		t.Errorf("pressure: %+v, %v", p, err)
 	}
-	if got, err := f.view.Clients(t.Context()); err != nil || !slices.Contains(got, "1 belfry console 1.2.3 here/7") {
+	if got, err := view.NewPostgres(s.Pool()).Clients(t.Context()); err != nil || !slices.Contains(got, "1 belfry console 1.2.3 here/7") {
 		t.Errorf("clients: %q, %v", got, err)
 	}
 	if got.Unfired != 1 || !got.UnfiredDue.Equal(due) || got.Waiting != 1 || !got.WaitDue.Equal(due) || !got.SchedulerSeen.Equal(due) {
@@ -85,7 +85,7 @@ func TestBlockers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	v := view.New(s.Pool())
+	v := view.NewPostgres(s.Pool())
 	if got, err := v.Blockers(t.Context()); len(got) > 0 || err != nil {
 		t.Errorf("without a lock: %+v, %v", got, err)
 	}
