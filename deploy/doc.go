@@ -10,6 +10,8 @@
 //   - systemd_test.go checks the units with systemd, and their commands with the belfry command line.
 //   - metrics_test.go compares the alert rules and the dashboard with the metrics in the code.
 //
+// Directory helm has the Helm chart, whose tests are a separate module.
+//
 // The tests do not build or pull images, do not run the compose file in Docker, and do not build packages. The parts packages, release and
 // images of .ci/long build, install and run what a release contains.
 package deploy

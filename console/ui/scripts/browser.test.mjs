@@ -2,6 +2,7 @@
 // BELFRY is the binary; without it, the tests build one. CHROMIUM is the browser. A failed scene saves a screenshot below
 // BELFRY_SHOTS.
 import { access } from "./browser/access.mjs";
+import { attention } from "./browser/attention.mjs";
 import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { drafts } from "./browser/drafts.mjs";
@@ -12,4 +13,4 @@ import { plain } from "./browser/plain.mjs";
 import { runs } from "./browser/runs.mjs";
 import { onStage } from "./browser/stage.mjs";
 
-onStage(access, jobs, runs, changes, calendars, drafts, plain, executors, focus);
+onStage(access, jobs, runs, changes, calendars, drafts, plain, executors, focus, attention);

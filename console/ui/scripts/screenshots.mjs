@@ -1,11 +1,12 @@
 // Makes the screenshots of the documentation, docs/console/*.png, on a standalone with typical jobs: npm run screenshots. With
 // names as arguments it makes only those. It waits some minutes until there are enough runs.
 import { execFileSync } from "node:child_process";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
-import { browserPath, start, until } from "./browser/belfry.mjs";
+import { browserPath, heartbeat, start, until } from "./browser/belfry.mjs";
+import { small } from "./smallpng.mjs";
 
 const to = process.env.BELFRY_SHOTS ?? fileURLToPath(new URL("../../../docs/console", import.meta.url));
 const seconds = Number(process.env.BELFRY_SHOTS_AFTER ?? 240);
@@ -18,6 +19,7 @@ const browser = await chromium.launch({
 });
 try {
   const jobs = await populate(server.call);
+  await trouble(server, jobs);
   past(jobs);
   const begun = Date.now();
   await until("enough runs", () => Date.now() - begun > seconds * 1000, seconds + 60);
@@ -181,6 +183,100 @@ print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
   return made;
 }
 
+/** The groups of the company, and the jobs of each. */
+const areas = ["orders", "billing", "shipping", "stock", "returns", "search", "mail", "reports", "ledger", "tax"];
+const others = [
+  "fraud",
+  "pricing",
+  "loyalty",
+  "media",
+  "support",
+  "archive",
+  "metrics",
+  "catalog",
+  "identity",
+  "returns-eu",
+];
+const tasks = [
+  "export",
+  "import",
+  "sync",
+  "cleanup",
+  "reindex",
+  "digest",
+  "reconcile",
+  "snapshot",
+  "verify",
+  "forecast",
+];
+
+/** trouble creates 200 jobs in 20 groups with instances, and what needs attention: failing jobs, a group without executors, a backlog, a pause. */
+async function trouble({ call, nats }, made) {
+  const groups = [...areas, ...others];
+  const started_at = new Date().toISOString();
+  const instances = [];
+  for (const [g, group] of groups.entries()) {
+    const { token } = await call("POST", "/groups", { name: group });
+    const boot_id = `${g}`.padStart(16, "0");
+    const instance = {
+      group,
+      instance: `${group}-1`,
+      boot_id,
+      handlers: ["*"],
+      capacity: 16,
+      host: `${group}-7f9c`,
+      started_at,
+    };
+    instances.push(() => heartbeat(nats, token, instance));
+    for (const [t, task] of tasks.entries())
+      await call("POST", "/jobs", {
+        name: `${group}-${task}`,
+        group,
+        handler: `${group}.${task}`,
+        tags: t % 3 ? ["nightly"] : ["finance"],
+        schedule: { kind: "cron", expr: `${(g * 7 + t * 11) % 60} ${(g + t) % 24} * * *`, time_zone: "Europe/Berlin" },
+      });
+  }
+  const beat = () => Promise.all(instances.map((send) => send().catch(() => undefined)));
+  await beat();
+  setInterval(() => void beat(), 3000).unref();
+  await call("POST", "/groups", { name: "mobile-push" });
+  for (const task of ["send", "expire", "report"])
+    await call("POST", "/jobs", {
+      name: `push-${task}`,
+      group: "mobile-push",
+      handler: `push.${task}`,
+      start_deadline: "20s",
+      schedule: { kind: "cron", expr: "*/2 * * * *" },
+    });
+  for (const [name, says] of [
+    ["card-settlement", "the settlement file of yesterday is missing"],
+    ["ledger-export", "cannot write /mnt/ledger/2026-03.csv: no space left on device"],
+  ]) {
+    const job = (made[name] = await call("POST", "/jobs", {
+      name,
+      group: "demo",
+      tags: ["billing", "critical"],
+      runbook_url: `https://runbooks.example.com/${name}`,
+      schedule: { kind: "cron", expr: "*/20 * * * * *" },
+      script: { language: "sh", code: "sleep 0.4\necho exported\n" },
+    }));
+    await until("a success", async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded`)).items[1]);
+    const code = `echo "reading accounts"\necho "${says}" >&2\nexit 28\n`;
+    await call("POST", `/jobs/${job.id}/scripts`, { language: "sh", code, remark: "release 2026.3" });
+  }
+  const slow = await call("POST", "/jobs", {
+    name: "rebuild-catalog",
+    group: "demo",
+    handler: "sleep",
+    param: "600s",
+    tags: ["shop"],
+    schedule: { kind: "none" },
+  });
+  for (let i = 0; i < 130; i++) await call("POST", `/jobs/${slow.id}/trigger`, {});
+  await call("POST", `/jobs/${made["parcel-labels"].id}/pause`, { reason: "the printers are replaced" });
+}
+
 /** past inserts some days of run statistics, and two weeks of one job's runs. */
 function past(jobs) {
   const sql = `
@@ -227,16 +323,13 @@ async function pictures(jobs) {
   const { call, base, cookies } = server;
   const newest = async (query) => (await call("GET", `/runs?limit=1&${query}`)).items[0]?.id;
   const failed = await until("a run that failed", () => newest(`job_id=${jobs["sync-inventory"].id}&state=failed`), 90);
-  const running = await until(
-    "the long job to run",
-    () => newest(`job_id=${jobs["reindex-search"].id}&state=running`),
-    150,
-  );
   const all = {
-    login: ["/login", {}],
     overview: ["/", {}],
-    jobs: ["/jobs", {}],
-    job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }],
+    "overview-dark": ["/", { dark: true }],
+    "overview-zh": ["/", { zh: true }],
+    "overview-narrow": ["/", { narrow: true }],
+    jobs: ["/jobs?sort=failing_since", {}],
+    job: [`/jobs/${jobs["ledger-export"].id}`, {}],
     scripts: [
       `/jobs/${jobs.invoices.id}?tab=script`,
       {
@@ -247,9 +340,6 @@ async function pictures(jobs) {
         },
       },
     ],
-    "job-graph": [`/jobs/${jobs.invoices.id}?tab=definition`, {}],
-    "job-history": [`/jobs/${jobs["warehouse-report"].id}?tab=history`, {}],
-    "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}],
     schedule: [
       `/jobs/${jobs["payment-run"].id}/edit`,
       {
@@ -263,60 +353,30 @@ async function pictures(jobs) {
     ],
     runs: ["/runs?state=failed,running,succeeded,retrying", {}],
     run: [`/runs/${failed}`, {}],
-    "run-live": [`/runs/${running}`, { short: true }],
     executors: ["/executors", {}],
-    events: ["/events", {}],
-    "alert-channels": ["/alert-channels", {}],
-    tokens: ["/tokens", {}],
-    users: ["/users", {}],
-    audit: ["/audit", {}],
-    "overview-dark": ["/", { dark: true }],
-    "job-dark": [`/jobs/${jobs["warehouse-report"].id}`, { dark: true }],
-    "run-dark": [`/runs/${failed}`, { dark: true }],
-    "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }],
-    "overview-zh": ["/", { zh: true }],
-    "jobs-narrow": ["/jobs", { narrow: true }],
-    palette: [
-      "/jobs",
-      {
-        act: async (page) => {
-          await page.keyboard.press("Control+k");
-          await page.getByRole("combobox").fill("inv");
-          await page.getByRole("option", { name: "invoices" }).first().waitFor();
-        },
-      },
-    ],
     week: ["/week", {}],
-    calendars: ["/calendars", {}],
-    calendar: ["/calendars/holidays", { act: (page) => page.getByRole("button", { name: "Next year" }).click() }],
-    "dead-letters": ["/dead-letters", {}],
-    account: ["/account", {}],
-    system: ["/system", {}],
   };
   const wanted = process.argv.slice(2);
-  for (const [name, [path, { dark, zh, narrow, tall, short, act }]] of Object.entries(all)) {
+  for (const [name, [path, { dark, zh, narrow, act }]] of Object.entries(all)) {
     if (wanted.length && !wanted.includes(name)) continue;
     const context = await browser.newContext({
       baseURL: base,
-      viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: tall ? 1060 : short ? 560 : 800 },
+      viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: 800 },
       colorScheme: dark ? "dark" : "light",
       locale: zh ? "zh-CN" : "en-GB",
       timezoneId: zh ? "Asia/Shanghai" : "Europe/Berlin",
       reducedMotion: "reduce",
     });
-    if (path !== "/login") await context.addCookies(cookies);
+    await context.addCookies(cookies);
     const page = await context.newPage();
     await page.goto(path);
     await page.locator("h1").first().waitFor();
-    if (new URL(page.url()).pathname === new URL(path, base).pathname) {
-      // else the address was redirected
-      if (path !== "/login") await page.locator('#main[aria-busy="false"]').waitFor();
-      if (path.startsWith("/runs/")) await page.locator(".log-line").first().waitFor();
-      await act?.(page);
-      await page.waitForTimeout(600); // wait for the drawing after the answers
-      await page.screenshot({ path: `${to}/${name}.png` });
-      console.log(name);
-    }
+    await page.locator('#main[aria-busy="false"]').waitFor();
+    if (path.startsWith("/runs/")) await page.locator(".log-line").first().waitFor();
+    await act?.(page);
+    await page.waitForTimeout(600); // wait for the drawing after the answers
+    writeFileSync(`${to}/${name}.png`, small(await page.screenshot()));
+    console.log(name);
     await context.close();
   }
 }

@@ -1,15 +1,15 @@
-import { Center, Loader } from "@mantine/core";
+import { Center } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect } from "react";
 import { Route, Switch, useLocation } from "wouter";
 import { ApiError, get, whenUnauthorized } from "./api/client";
-import { useT } from "./i18n";
 import { newCalendar } from "./lib/calendars";
 import { leaveNow } from "./lib/leaving";
 import { MeContext } from "./lib/me";
 import { ErrorNote } from "./parts/basics";
 import { For } from "./parts/refused";
 import { Shell } from "./parts/shell";
+import { Skeletons } from "./parts/skeletons";
 import { LogIn, MustChange } from "./pages/login";
 import { NotFound } from "./pages/notfound";
 
@@ -35,7 +35,6 @@ const Users = lazy(() => import("./pages/users"));
 const Audit = lazy(() => import("./pages/audit"));
 
 export function App() {
-  const t = useT();
   const client = useQueryClient();
   const [path] = useLocation();
   const me = useQuery({
@@ -64,9 +63,9 @@ export function App() {
   }
   if (!me.data)
     return (
-      <Center mih="100vh">
-        <Loader size="sm" aria-label={t("loading")} />
-      </Center>
+      <div className="first-load">
+        <Skeletons rows={6} />
+      </div>
     );
   if (me.data.must_change_password)
     return (
@@ -77,13 +76,7 @@ export function App() {
   return (
     <MeContext.Provider value={me.data}>
       <Shell>
-        <Suspense
-          fallback={
-            <Center mih={200}>
-              <Loader size="sm" aria-label={t("loading")} />
-            </Center>
-          }
-        >
+        <Suspense fallback={<Skeletons rows={6} />}>
           <Switch>
             <Route path="/" component={Overview} />
             <Route path="/jobs" component={Jobs} />

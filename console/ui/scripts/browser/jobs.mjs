@@ -116,7 +116,7 @@ export function jobs(stage) {
 
   scene(
     stage,
-    "the overview lists the latest missed fire times, and links to the explanation",
+    "the overview lists missed fire times with their reason, and links to the explanation",
     { as: "admin" },
     async (page) => {
       await call("POST", "/groups", { name: "pausing" });
@@ -132,7 +132,10 @@ export function jobs(stage) {
       await call("POST", "/groups/pausing/resume");
       await until("the ledger's entry", async () => (await call("GET", `/jobs/${job.id}/missed`)).items[0]);
       await page.goto("/?group=pausing");
-      const missed = page.getByRole("region", { name: "Latest missed" });
+      const missed = page
+        .getByRole("region", { name: "Needs attention" })
+        .getByRole("listitem")
+        .filter({ hasText: "Missed fire times" });
       await missed.getByText(/new disks/).waitFor();
       await missed.getByRole("link", { name: /held-up/ }).click();
       await heading(page, "held-up");

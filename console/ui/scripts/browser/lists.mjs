@@ -138,13 +138,27 @@ export function lists(stage) {
         schedule: { kind: "none" },
         script: { language: "sh", code: "exit 1\n" },
       });
-      const fail = async (n) => {
+      const again = async (n) => {
         for (let i = 0; i < n; i++) await call("POST", `/jobs/${job.id}/trigger`, {});
       };
-      await fail(3);
-      for (const [path, region] of [
-        ["/?span=1h", "Recent failures"],
-        [`/jobs/${job.id}`, "Recent runs"],
+      // On the overview, each row is another job that fails.
+      const another = async (n) => {
+        for (let i = 0; i < n; i++) {
+          const { id } = await call("POST", "/jobs", {
+            name: `fails-${++failed}`,
+            group: "demo",
+            schedule: { kind: "none" },
+            script: { language: "sh", code: "exit 1\n" },
+          });
+          await call("POST", `/jobs/${id}/trigger`, {});
+        }
+      };
+      let failed = 0;
+      await again(3);
+      await another(3);
+      for (const [path, region, fail] of [
+        ["/?span=1h", "Needs attention", another],
+        [`/jobs/${job.id}`, "Recent runs", again],
       ]) {
         await page.goto(path);
         const list = page.getByRole("region", { name: region });

@@ -32,7 +32,7 @@ export function widths(stage) {
     "no page is wider than its window, and no row of a list is higher than three lines, with real history at four widths in both languages",
     { as: "admin" },
     async (page) => {
-      const { job, script, run } = await (stage.history ??= history(stage.call));
+      const { job, script, failing, run } = await (stage.history ??= history(stage.call));
       await longNames(stage, job);
       await page.goto("/");
       await heading(page, "Overview");
@@ -41,7 +41,9 @@ export function widths(stage) {
       for (const path of [
         ...menu,
         `/jobs?q=reconciliation`,
+        `/jobs?health=failing&sort=p95_ms`,
         `/jobs/${job.id}`,
+        `/jobs/${failing.id}`,
         `/jobs/${job.id}?tab=definition`,
         `/jobs/${job.id}?tab=history`,
         `/jobs/${script.id}?tab=script`,
@@ -75,13 +77,28 @@ export function widths(stage) {
 
   scene(
     stage,
-    "the week, the graph and the editor have no serious accessibility faults, with real history, in light and dark",
+    "what needs attention, the health of jobs, the week, the graph and the editor have no serious accessibility faults, with real history, in light and dark",
     { as: "admin" },
     async (page, context) => {
-      const { job, coded } = await (stage.history ??= history(stage.call));
+      const { job, coded, failing } = await (stage.history ??= history(stage.call));
       const cdp = await context.newCDPSession(page);
       const faults = [];
-      for (const [path, part] of [
+      for (const [path, part, act] of [
+        ["/", ".attention-row"],
+        [
+          "/",
+          ".acked",
+          async () => {
+            await page.getByText(/^Acknowledged: /).click();
+            await page
+              .getByRole("button", { name: /^Acknowledge / })
+              .first()
+              .click();
+            await page.getByRole("dialog").waitFor();
+          },
+        ],
+        ["/jobs?sort=failing_since", "td.mid .failing-link"],
+        [`/jobs/${failing.id}`, ".health-failing"],
         ["/week", ".slot"],
         [`/jobs/${job.id}?tab=definition`, ".job-graph"],
         [`/jobs/${coded.id}/edit`, ".cm-line span"],
@@ -89,6 +106,7 @@ export function widths(stage) {
         await page.goto(path);
         await ready(page);
         await page.locator(part).first().waitFor();
+        await act?.();
         await cdp.send("Runtime.evaluate", { expression: axeSource() });
         for (const colorScheme of ["light", "dark"]) {
           await page.emulateMedia({ colorScheme });
@@ -236,7 +254,27 @@ async function history(call) {
     async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded,failed&limit=60`)).items.length >= 50,
   );
   await call("POST", `/groups/${group}/resume`);
-  return { job, script, coded, run: await call("GET", `/runs/${first}`) };
+  // One job fails and is paused; another one fails, and its failure is acknowledged.
+  const [failing, known] = await Promise.all(
+    ["fails", "is-known-to-fail"].map(async (n) => {
+      const j = await call("POST", "/jobs", {
+        ...common,
+        name: `${name.slice(0, 80)}-${n}`,
+        runbook_url: "https://runbooks.example.com/settlement/differences",
+        schedule: cron,
+        script: { language: "sh", code: `echo ${"the ledger does not answer ".repeat(12)}>&2\nexit 3\n` },
+      });
+      await call("POST", `/jobs/${j.id}/pause`, { reason: "the database of the ledger of record is moved" });
+      await call("POST", `/jobs/${j.id}/trigger`, {});
+      return j;
+    }),
+  );
+  const item = await until("the failures", async () => {
+    const { items } = await call("GET", "/attention");
+    return items.some((i) => i.job_id === failing.id) && items.find((i) => i.job_id === known.id);
+  });
+  await call("POST", `/attention/${item.id}/acknowledge`, { note: "the controllers know, and correct the ledger" });
+  return { job, script, coded, failing, run: await call("GET", `/runs/${first}`) };
 }
 
 /** longNames creates one of everything else that has a list, with long names and texts, and an alert and an event with several deliveries. */

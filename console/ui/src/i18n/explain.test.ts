@@ -48,10 +48,16 @@ const values = {
   to: "2026-01-02",
 };
 
+/** Arguments of codes whose names have another meaning elsewhere: here from and to are versions. */
+const versions: Partial<Record<Code, object>> = {
+  job_edited: { from: 1, to: 2, at: "2026-01-01" },
+  script_edited: { from: 1, to: 2 },
+};
+
 test("every code of the contract has an English and a Chinese text", () => {
   expect(Object.keys(zhExplain).sort()).toEqual([...codes].sort());
   for (const code of codes.filter((c) => c !== "text")) {
-    for (const args of [values, {}]) {
+    for (const args of [{ ...values, ...versions[code] }, {}]) {
       const zh = explain("zh", { code, args, text: "the English sentence" });
       expect(zh, code).toMatch(/[\u4e00-\u9fff]/);
       expect(zh, code).not.toMatch(/undefined|NaN|\[object|English/);

@@ -3,20 +3,22 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "wouter";
 import { call, get } from "../api/client";
-import { useT } from "../i18n";
+import { useLanguage } from "../i18n";
 import { ended, processed, runCount } from "../lib/bulk";
+import { bulkNote } from "../lib/bulknote";
 import { useNow, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { shortDuration } from "../lib/time";
 import { useComplain, useRefresh } from "../parts/actions";
-import { ErrorNote, Facts, Icon, icons, Instant, PageHead, Section } from "../parts/basics";
+import { ErrorNote, Facts, Instant, PageHead, Section } from "../parts/basics";
+import { Icon, icons } from "../parts/icons";
 import { BulkJobs, FilterWords } from "../parts/bulkparts";
 import { BulkState } from "../parts/bulkstate";
 import { RunBulk } from "../parts/runbulk";
 
 /** BulkActionPage shows the progress of a bulk action, which continues on the server if the page is left. */
 export default function BulkActionPage({ id }: { id: number }) {
-  const t = useT();
+  const { t, language } = useLanguage();
   const may = useMay();
   const now = useNow();
   const refresh = useRefresh();
@@ -98,7 +100,7 @@ export default function BulkActionPage({ id }: { id: number }) {
         </Text>
         {a.note && (
           <Text size="sm" c={a.state === "failed" ? "var(--bad)" : "var(--warn)"}>
-            {a.note}
+            {bulkNote(t, language, a)}
           </Text>
         )}
         <Text size="sm" c="dimmed">

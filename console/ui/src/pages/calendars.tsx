@@ -1,16 +1,18 @@
-import { ActionIcon, Button, Menu, Text } from "@mantine/core";
-import { useState } from "react";
+import { Button, Text } from "@mantine/core";
 import { Link, useLocation } from "wouter";
 import { call } from "../api/client";
-import { useLanguage } from "../i18n";
+import { useLanguage, useT } from "../i18n";
 import { newCalendar, useCalendars, type Calendar } from "../lib/calendars";
 import { useListKeys, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { isoDay } from "../lib/week";
-import { Confirm, useRefresh } from "../parts/actions";
-import { Empty, ErrorNote, Icon, icons, Instant, PageHead, Snippet } from "../parts/basics";
+import { Empty, ErrorNote, Instant, PageHead, Snippet } from "../parts/basics";
+import { Icon, icons } from "../parts/icons";
+import { ListTable } from "../parts/listtable";
 import { calendarCommands } from "../parts/snippets";
 import { weekdayNames } from "../parts/yearview";
+
+const none = <span className="faint">–</span>;
 
 /** Calendars lists the calendars, which are named sets of days off. The week of all schedules is another page. */
 export default function Calendars() {
@@ -18,9 +20,7 @@ export default function Calendars() {
   useTitle(t("nav.calendars"));
   useListKeys();
   const may = useMay();
-  const refresh = useRefresh();
   const [, navigate] = useLocation();
-  const [deleting, setDeleting] = useState<Calendar>();
   const list = useCalendars();
   const names = weekdayNames(language, "short");
   const today = isoDay(new Date());
@@ -54,100 +54,87 @@ export default function Calendars() {
       )}
       {!!list.data?.length && (
         <div className="table-box">
-          <table className="list">
-            <thead>
-              <tr>
-                <th>{t("field.name")}</th>
-                <th>{t("calendars.weekdays")}</th>
-                <th className="mid">{t("calendars.dates")}</th>
-                <th className="mid">{t("calendars.next")}</th>
-                <th>{t("nav.jobs")}</th>
-                <th className="wide">{t("calendars.changed")}</th>
-                {may.administer && (
-                  <th>
-                    <span className="sr-only">{t("actions")}</span>
-                  </th>
-                )}
-              </tr>
-            </thead>
-            <tbody>
-              {list.data.map((c) => (
-                <tr key={c.name}>
-                  <td className="grow">
-                    <div className="clamp one">
-                      <Link className="row-link" data-row href={`/calendars/${c.name}`} title={c.name}>
-                        {c.name}
-                      </Link>
-                    </div>
-                    <div className="clamp one faint" title={c.description}>
-                      {c.description}
-                    </div>
-                    {c.dates.length > 0 && (
-                      <div className="phone-only">
-                        <div className="clamp one faint">
-                          {t("calendars.dates")}: {c.dates.length}{" "}
-                          <span className="num">{next(c) && `· ${next(c)}`}</span>
-                        </div>
-                      </div>
-                    )}
-                  </td>
-                  <td>
-                    <div className="clamp" title={c.weekdays.map((w) => names[w]).join(", ")}>
-                      {c.weekdays.map((w) => names[w]).join(", ") || <span className="faint">–</span>}
-                    </div>
-                  </td>
-                  <td className="mid num">{c.dates.length}</td>
-                  <td className="mid num">{next(c) ?? <span className="faint">–</span>}</td>
-                  <td className="num">
-                    {c.jobs > 0 ? (
-                      <Link
-                        className="link"
-                        href={`/jobs?calendar=${c.name}`}
-                        aria-label={t("calendars.usedby", { n: c.jobs })}
-                      >
-                        {c.jobs}
-                      </Link>
-                    ) : (
-                      <span className="faint">–</span>
-                    )}
-                  </td>
-                  <td className="wide num">
+          <ListTable
+            items={list.data}
+            id={(c) => c.name}
+            name={(c) => c.name}
+            columns={[
+              { head: t("field.name"), className: "grow", cell: (c) => <Name calendar={c} next={next(c)} /> },
+              {
+                head: t("calendars.weekdays"),
+                cell: (c) => (
+                  <div className="clamp" title={c.weekdays.map((w) => names[w]).join(", ")}>
+                    {c.weekdays.map((w) => names[w]).join(", ") || none}
+                  </div>
+                ),
+              },
+              { head: t("calendars.dates"), className: "mid num", cell: (c) => c.dates.length },
+              { head: t("calendars.next"), className: "mid num", cell: (c) => next(c) ?? none },
+              {
+                head: t("nav.jobs"),
+                className: "num",
+                cell: (c) =>
+                  c.jobs > 0 ? (
+                    <Link
+                      className="link"
+                      href={`/jobs?calendar=${c.name}`}
+                      aria-label={t("calendars.usedby", { n: c.jobs })}
+                    >
+                      {c.jobs}
+                    </Link>
+                  ) : (
+                    none
+                  ),
+              },
+              {
+                head: t("calendars.changed"),
+                className: "wide num",
+                cell: (c) => (
+                  <>
                     <Instant at={c.updated_at} /> <span className="faint">{c.updated_by}</span>
-                  </td>
-                  {may.administer && (
-                    <td className="row-actions">
-                      <Menu position="bottom-end">
-                        <Menu.Target>
-                          <ActionIcon variant="subtle" color="gray" size="sm" aria-label={t("more", { name: c.name })}>
-                            ⋯
-                          </ActionIcon>
-                        </Menu.Target>
-                        <Menu.Dropdown>
-                          <Menu.Item onClick={() => navigate(`/calendars/${c.name}`)}>{t("edit")}</Menu.Item>
-                          <Menu.Item color="red" onClick={() => setDeleting(c)}>
-                            {t("delete")}
-                          </Menu.Item>
-                        </Menu.Dropdown>
-                      </Menu>
-                    </td>
-                  )}
-                </tr>
-              ))}
-            </tbody>
-          </table>
+                  </>
+                ),
+              },
+            ]}
+            actions={
+              may.administer ? (c) => [{ label: t("edit"), run: () => navigate(`/calendars/${c.name}`) }] : undefined
+            }
+            removal={
+              may.administer
+                ? {
+                    title: (c) => t("calendars.delete", { name: c.name }),
+                    text: t("calendars.delete.text"),
+                    run: (c) => call("delete", "/api/v1/calendars/{name}", { path: { name: c.name } }),
+                    refresh: "calendars",
+                  }
+                : undefined
+            }
+          />
         </div>
       )}
-      {deleting && (
-        <Confirm
-          title={t("calendars.delete", { name: deleting.name })}
-          text={t("calendars.delete.text")}
-          action={t("delete")}
-          onClose={() => setDeleting(undefined)}
-          onConfirm={async () => {
-            await call("delete", "/api/v1/calendars/{name}", { path: { name: deleting.name } });
-            await refresh("calendars");
-          }}
-        />
+    </>
+  );
+}
+
+/** Name is a calendar's name with its description. On a phone, it also has the next date off. */
+function Name({ calendar: c, next }: { calendar: Calendar; next?: string }) {
+  const t = useT();
+  return (
+    <>
+      <div className="clamp one">
+        <Link className="row-link" data-row href={`/calendars/${c.name}`} title={c.name}>
+          {c.name}
+        </Link>
+      </div>
+      <div className="clamp one faint" title={c.description}>
+        {c.description}
+      </div>
+      {c.dates.length > 0 && (
+        <div className="phone-only">
+          <div className="clamp one faint">
+            {t("calendars.dates")}: {c.dates.length} <span className="num">{next && `· ${next}`}</span>
+          </div>
+        </div>
       )}
     </>
   );

@@ -1,16 +1,24 @@
 import { Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { lazy, Suspense } from "react";
 import { useSearch } from "wouter";
 import { get } from "../api/client";
 import { useT } from "../i18n";
 import { useFilters, useListKeys, useTitle } from "../lib/hooks";
+import { useMay } from "../lib/me";
+import { parseVersions } from "../lib/versions";
 import { ErrorNote, Section } from "../parts/basics";
 import { Definition } from "../parts/jobfacts";
 import { JobGraph } from "../parts/jobgraph";
 import { JobHead } from "../parts/jobhead";
-import { JobHistory } from "../parts/jobhistory";
+import { JobHealth } from "../parts/jobhealth";
 import { JobRuns } from "../parts/jobruns";
+import { PausedBanner } from "../parts/jobpause";
 import { Scripts } from "../parts/scripts";
+import { Skeletons } from "../parts/skeletons";
+
+const JobHistory = lazy(() => import("../parts/jobhistory"));
+const VersionDiff = lazy(() => import("../parts/versiondiff"));
 
 const tabs = ["runs", "definition", "script", "history"] as const;
 
@@ -18,7 +26,8 @@ const tabs = ["runs", "definition", "script", "history"] as const;
 export default function JobPage({ id }: { id: number }) {
   const t = useT();
   useListKeys();
-  const [f, setF] = useFilters(["tab"] as const);
+  const may = useMay();
+  const [f, setF] = useFilters(["tab", "versions"] as const);
   const asks = new URLSearchParams(useSearch()).has("why");
   const job = useQuery({
     queryKey: ["job", id],
@@ -32,14 +41,17 @@ export default function JobPage({ id }: { id: number }) {
   });
   useTitle(job.data?.name ?? t("field.job"));
   if (job.error && !job.data) return <ErrorNote error={job.error} retry={() => void job.refetch()} />;
-  if (!job.data) return null;
+  if (!job.data) return <Skeletons rows={6} />;
   const j = job.data;
   const offered = tabs.filter((name) => name !== "script" || j.script);
   const tab = offered.find((name) => name === f.tab) ?? (asks ? "history" : "runs");
+  const compared = may.administer ? parseVersions(f.versions) : undefined;
   const entries = missed.data?.items ?? [];
   return (
     <>
       <JobHead job={j} />
+      <PausedBanner job={j} />
+      <JobHealth job={j} />
       {missed.error && <ErrorNote error={missed.error} />}
       <Tabs
         value={tab}
@@ -67,9 +79,16 @@ export default function JobPage({ id }: { id: number }) {
         </Tabs.Panel>
         <Tabs.Panel value="script">{j.script && <Scripts job={j} />}</Tabs.Panel>
         <Tabs.Panel value="history">
-          <JobHistory job={j} missed={entries} />
+          <Suspense fallback={<Skeletons rows={4} />}>
+            <JobHistory job={j} missed={entries} />
+          </Suspense>
         </Tabs.Panel>
       </Tabs>
+      {compared && (
+        <Suspense>
+          <VersionDiff job={j.id} {...compared} onClose={() => setF({ versions: "" })} />
+        </Suspense>
+      )}
     </>
   );
 }

@@ -1,5 +1,5 @@
-import { Anchor, Button, Group, Menu, Text } from "@mantine/core";
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { Anchor, Button, Group, Menu, SegmentedControl, Text } from "@mantine/core";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Link } from "wouter";
 import { get, type Job } from "../api/client";
@@ -8,12 +8,17 @@ import { useServers } from "../lib/executors";
 import { useFilters, useListKeys, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { DeleteJob } from "../parts/actions";
+import { GroupRollUp } from "../parts/grouprollup";
 import { RunNow } from "../parts/rundialog";
-import { Empty, ErrorNote, Icon, icons, PageHead, Snippet } from "../parts/basics";
+import { Empty, ErrorNote, PageHead, Snippet } from "../parts/basics";
+import { Icon, icons } from "../parts/icons";
 import { JobBulk, type JobAction } from "../parts/jobbulk";
-import { jobFilters, JobFilters } from "../parts/jobfilters";
+import { jobFilters, JobFilters, jobQuery } from "../parts/jobfilters";
+import { PauseJob } from "../parts/jobpause";
 import { JobTable } from "../parts/jobtable";
+import { Skeletons } from "../parts/skeletons";
 import { sdkProgram } from "../parts/snippets";
+import { isJobOrder } from "../parts/sorthead";
 import { exportAddress } from "../parts/exportaddress";
 
 const Import = lazy(() => import("../parts/transfer"));
@@ -24,8 +29,9 @@ export default function Jobs() {
   useListKeys();
   const may = useMay();
   const servers = useServers();
-  const [f, setF] = useFilters(jobFilters);
+  const [f, setF] = useFilters(jobQuery);
   const [running, setRunning] = useState<Job>();
+  const [pausing, setPausing] = useState<Job>();
   const [deleting, setDeleting] = useState<Job>();
   const [importing, setImporting] = useState(false);
   const [chosen, setChosen] = useState<Set<number>>(new Set());
@@ -43,6 +49,8 @@ export default function Jobs() {
           group: f.group,
           tag: f.tag,
           calendar: f.calendar,
+          health: (f.health || undefined) as never,
+          sort: isJobOrder(f.sort) ? f.sort : undefined,
           kind: f.kind as "cron" | undefined,
           enabled: (f.enabled || undefined) as never,
         },
@@ -53,6 +61,13 @@ export default function Jobs() {
     placeholderData: (before) => before,
     refetchInterval: (q) => ((q.state.data?.pages.length ?? 0) <= 3 ? 5000 : 60_000),
   });
+  const known = useQuery({
+    queryKey: ["tags", f.group],
+    queryFn: () => get("/api/v1/tags", { query: { group: f.group || undefined, limit: 10 } }),
+    staleTime: 30_000,
+    placeholderData: (before) => before,
+  });
+  const byGroup = f.view === "groups";
   const jobs = list.data?.pages.flatMap((p) => p.items) ?? [];
   // If a search matches few jobs, pages are short or empty. Then the next page is read until there are some jobs.
   const { hasNextPage, isFetching, isError, fetchNextPage } = list;
@@ -69,12 +84,22 @@ export default function Jobs() {
       else next.delete(id);
       return next;
     });
-  const clear = () => setF({ q: "", group: "", tag: "", enabled: "", kind: "", calendar: "" });
-  const tags = [...new Set([...(f.tag ? [f.tag] : []), ...jobs.flatMap((j) => j.tags)])].slice(0, 8);
+  const clear = () => setF({ q: "", group: "", tag: "", enabled: "", kind: "", calendar: "", health: "" });
+  const tags = [...new Set([...(f.tag ? [f.tag] : []), ...(known.data?.items.map((i) => i.tag) ?? [])])];
 
   return (
     <>
       <PageHead title={t("nav.jobs")}>
+        <SegmentedControl
+          size="xs"
+          value={byGroup ? "groups" : "jobs"}
+          onChange={(view) => setF({ view: view === "groups" ? view : "" })}
+          data={[
+            { value: "jobs", label: t("jobs.each") },
+            { value: "groups", label: t("jobs.bygroup") },
+          ]}
+          aria-label={t("jobs.view")}
+        />
         <Menu position="bottom-end">
           <Menu.Target>
             <Button size="xs" variant="default">
@@ -99,70 +124,86 @@ export default function Jobs() {
           </Button>
         )}
       </PageHead>
-      <JobFilters f={f} set={setF} tags={tags} clear={filtered ? clear : undefined} />
-      {picked.length > 0 && (
-        <Group className="bulk-bar" gap="xs" mb="xs" role="group" aria-label={t("bulk.chosen", { n: picked.length })}>
-          <Text size="sm" fw={600} role="status">
-            {t("bulk.chosen", { n: picked.length })}
-          </Text>
-          {(["enable", "disable", "run", "delete"] as const).map((a) => (
-            <Button
-              key={a}
-              size="compact-xs"
-              variant="default"
-              c={a === "delete" ? "var(--bad)" : undefined}
-              onClick={() => setBulk(a)}
+      {byGroup ? (
+        <GroupRollUp />
+      ) : (
+        <>
+          <JobFilters f={f} set={setF} tags={tags} clear={filtered ? clear : undefined} />
+          {picked.length > 0 && (
+            <Group
+              className="bulk-bar"
+              gap="xs"
+              mb="xs"
+              role="group"
+              aria-label={t("bulk.chosen", { n: picked.length })}
             >
-              {t(`bulk.${a}`)}
-            </Button>
-          ))}
-          <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>
-            {t("clear")}
-          </Button>
-        </Group>
-      )}
-      {list.error && <ErrorNote error={list.error} retry={() => void list.refetch()} />}
-      {list.data &&
-        !seeking &&
-        jobs.length === 0 &&
-        (filtered ? (
-          <Empty title={t("jobs.nofit")}>
-            <Anchor component="button" size="sm" onClick={clear}>
-              {t("clear.filters")}
-            </Anchor>
-          </Empty>
-        ) : (
-          <Empty title={t("jobs.none")}>
-            <Text size="sm">{t("jobs.teach")}</Text>
-            <Snippet code={sdkProgram(f.group || "default", servers)} />
-            {may.operate && (
-              <Button size="xs" component={Link} href="/jobs/new" w="fit-content">
-                {t("jobs.first")}
+              <Text size="sm" fw={600} role="status">
+                {t("bulk.chosen", { n: picked.length })}
+              </Text>
+              {(["enable", "disable", "run", "delete"] as const).map((a) => (
+                <Button
+                  key={a}
+                  size="compact-xs"
+                  variant="default"
+                  c={a === "delete" ? "var(--bad)" : undefined}
+                  onClick={() => setBulk(a)}
+                >
+                  {t(`bulk.${a}`)}
+                </Button>
+              ))}
+              <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>
+                {t("clear")}
               </Button>
-            )}
-          </Empty>
-        ))}
-      {jobs.length > 0 && (
-        <JobTable
-          jobs={jobs}
-          chosen={chosen}
-          choose={choose}
-          chooseAll={(on) => setChosen(new Set(on ? jobs.map((j) => j.id) : []))}
-          onTag={(tag) => setF({ tag })}
-          onRun={setRunning}
-          onDelete={setDeleting}
-        />
-      )}
-      {list.hasNextPage && (
-        <Button
-          mt="sm"
-          size="xs"
-          variant="default"
-          loading={list.isFetchingNextPage}
-          onClick={() => void list.fetchNextPage()}
-        >
-          {t("load.more")}
-        </Button>
+            </Group>
+          )}
+          {list.isPending && <Skeletons rows={8} />}
+          {list.error && <ErrorNote error={list.error} retry={() => void list.refetch()} />}
+          {list.data &&
+            !seeking &&
+            jobs.length === 0 &&
+            (filtered ? (
+              <Empty title={t("jobs.nofit")}>
+                <Anchor component="button" size="sm" onClick={clear}>
+                  {t("clear.filters")}
+                </Anchor>
+              </Empty>
+            ) : (
+              <Empty title={t("jobs.none")}>
+                <Text size="sm">{t("jobs.teach")}</Text>
+                <Snippet code={sdkProgram(f.group || "default", servers)} />
+                {may.operate && (
+                  <Button size="xs" component={Link} href="/jobs/new" w="fit-content">
+                    {t("jobs.first")}
+                  </Button>
+                )}
+              </Empty>
+            ))}
+          {jobs.length > 0 && (
+            <JobTable
+              jobs={jobs}
+              chosen={chosen}
+              choose={choose}
+              chooseAll={(on) => setChosen(new Set(on ? jobs.map((j) => j.id) : []))}
+              sort={f.sort}
+              onSort={(sort) => setF({ sort })}
+              onTag={(tag) => setF({ tag })}
+              onRun={setRunning}
+              onPause={setPausing}
+              onDelete={setDeleting}
+            />
+          )}
+          {list.hasNextPage && (
+            <Button
+              mt="sm"
+              size="xs"
+              variant="default"
+              loading={list.isFetchingNextPage}
+              onClick={() => void list.fetchNextPage()}
+            >
+              {t("load.more")}
+            </Button>
+          )}
+        </>
       )}
       {bulk && (
         <JobBulk jobs={picked} action={bulk} onClose={() => setBulk(undefined)} onDone={() => setChosen(new Set())} />
@@ -173,6 +214,7 @@ export default function Jobs() {
         </Suspense>
       )}
       {running && <RunNow job={running} onClose={() => setRunning(undefined)} />}
+      {pausing && <PauseJob job={pausing} onClose={() => setPausing(undefined)} />}
       {deleting && <DeleteJob job={deleting} onClose={() => setDeleting(undefined)} />}
     </>
   );

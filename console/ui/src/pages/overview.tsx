@@ -6,11 +6,14 @@ import { get, search } from "../api/client";
 import { useT } from "../i18n";
 import { useFilters, useListKeys, useNow, useTitle } from "../lib/hooks";
 import { useStream } from "../lib/live";
+import { Attention } from "../parts/attention";
 import { Bars } from "../parts/bars";
-import { Empty, ErrorNote, Icon, icons, PageHead, Section } from "../parts/basics";
+import { Empty, ErrorNote, PageHead, Section } from "../parts/basics";
+import { Icon, icons } from "../parts/icons";
 import { GroupPick } from "../parts/filters";
-import { Failures, Missed, Running, UpcomingFires } from "../parts/overviewlists";
+import { Running, UpcomingFires } from "../parts/overviewlists";
 import { OverviewTiles } from "../parts/overviewtiles";
+import { Skeletons } from "../parts/skeletons";
 import { useStale } from "../parts/tiles";
 
 const spans = {
@@ -58,7 +61,6 @@ export default function Overview() {
     refetchInterval: every(5000),
   });
   const o = overview.data;
-  const shown = `${span} ${f.group} ${overview.isPlaceholderData}`;
   const stale = useStale(overview, live && status !== "live");
   if (overview.error && !o) return <ErrorNote error={overview.error} retry={() => void overview.refetch()} />;
 
@@ -89,9 +91,14 @@ export default function Overview() {
           aria-label={t("overview.span")}
         />
       </PageHead>
+      {o ? (
+        <OverviewTiles of={o} group={group} stale={stale} at={overview.dataUpdatedAt} />
+      ) : (
+        <Skeletons rows={1} height={62} />
+      )}
+      <Attention group={group} live={live} missed={o?.recent_missed ?? []} />
       {o && (
         <>
-          <OverviewTiles of={o} group={group} stale={stale} at={overview.dataUpdatedAt} />
           {o.now.jobs === 0 && (
             <Empty title={t("jobs.none")}>
               <Text size="sm">{t("jobs.teach")}</Text>
@@ -106,13 +113,9 @@ export default function Overview() {
             </Section>
           )}
           <div className="columns">
-            <div>
-              <Failures items={o.recent_failures.slice(0, o.recent_missed.length > 0 ? 5 : 7)} of={shown} />
-              {o.recent_missed.length > 0 && <Missed items={o.recent_missed.slice(0, 4)} of={shown} now={now} />}
-            </div>
+            <Running items={running.data?.items ?? []} of={f.group} now={now} />
             <UpcomingFires items={upcoming.data?.items ?? []} of={f.group} error={upcoming.error} now={now} />
           </div>
-          <Running items={running.data?.items ?? []} of={f.group} now={now} />
         </>
       )}
     </>

@@ -12,6 +12,7 @@ import { LogView } from "../parts/logview";
 import { Family, Parent } from "../parts/runfamily";
 import { RunHead } from "../parts/runhead";
 import { RunVerdict } from "../parts/runverdict";
+import { Skeletons } from "../parts/skeletons";
 import { Timeline } from "../parts/timeline";
 
 /** RunPage shows a run: first its state and error, then the log, then when what happened. */
@@ -27,8 +28,9 @@ export default function RunPage({ id }: { id: string }) {
   });
   useTitle(run.data ? `${run.data.job_name} · ${t(`state.${run.data.state}`)}` : t("run.title"));
   if (run.error && !run.data) return <ErrorNote error={run.error} retry={() => void run.refetch()} />;
-  if (!run.data) return null;
+  if (!run.data) return <Skeletons rows={6} />;
   const r = run.data;
+  const last = r.attempts.at(-1);
   const shard = r.shard as { index: number; total: number } | null;
   return (
     <>
@@ -58,7 +60,13 @@ export default function RunPage({ id }: { id: string }) {
             <Facts
               of={[
                 [t("run.instance"), r.instance],
+                [t("instance.host"), last?.host],
+                [t("run.executor"), last?.executor_version],
                 [t("field.route"), explain(r.route)],
+                [
+                  t("run.waited.fact"),
+                  r.waited ? `${shortDuration(r.waited.duration_ms)} · ${explain(r.waited)}` : null,
+                ],
                 [t("run.late"), r.lateness_ms != null ? shortDuration(r.lateness_ms) : null],
                 [t("run.duration"), r.duration_ms != null ? shortDuration(r.duration_ms) : null],
                 [t("run.attempt"), t("run.attempts.of", { n: r.attempt, max: r.max_attempts })],

@@ -5,18 +5,18 @@ import { ApiError, call, get, post, type Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { useTitle } from "../lib/hooks";
 import { useMe } from "../lib/me";
-import { Confirm, useRefresh } from "../parts/actions";
-import { Ago, Empty, errorText, Icon, icons, Instant, PageHead, Snippet } from "../parts/basics";
+import { useRefresh } from "../parts/actions";
+import { Ago, Empty, errorText, Instant, PageHead, Snippet } from "../parts/basics";
+import { Icon, icons } from "../parts/icons";
 import { useGroups } from "../parts/filters";
+import { ListTable } from "../parts/listtable";
 import { Pages } from "../parts/pages";
 import { triggerCommand } from "../parts/snippets";
 
 export default function Tokens() {
   const t = useT();
   useTitle(t("nav.tokens"));
-  const refresh = useRefresh();
   const [making, setMaking] = useState(false);
-  const [deleting, setDeleting] = useState<Schemas["Token"]>();
   return (
     <>
       <PageHead title={t("nav.tokens")}>
@@ -35,59 +35,54 @@ export default function Tokens() {
         }
       >
         {(items) => (
-          <table className="list">
-            <thead>
-              <tr>
-                <th>{t("field.name")}</th>
-                <th>{t("user.role")}</th>
-                <th className="mid">{t("user.groups")}</th>
-                <th className="mid">{t("token.used")}</th>
-                <th>{t("token.expires")}</th>
-                <th>
-                  <span className="sr-only">{t("actions")}</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((k) => (
-                <tr key={k.id}>
-                  <td className="grow">
-                    <div className="clamp" title={k.name}>
-                      {k.name} <span className="faint">{k.user}</span>
-                    </div>
-                  </td>
-                  <td>{k.scope === "events" ? t("token.scope.events") : t(`role.${k.role}`)}</td>
-                  <td className="mid">
-                    <div className="clamp" title={k.groups.join(", ")}>
-                      {k.role === "admin" ? t("user.all") : k.groups.join(", ") || t("none")}
-                    </div>
-                  </td>
-                  <td className="mid">{k.last_used_at ? <Ago at={k.last_used_at} /> : t("token.never")}</td>
-                  <td className="num">{k.expires_at ? <Instant at={k.expires_at} /> : t("token.never")}</td>
-                  <td className="row-actions">
-                    <Button size="compact-xs" variant="subtle" color="red" onClick={() => setDeleting(k)}>
-                      {t("delete")}
-                    </Button>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <ListTable
+            items={items}
+            id={(k) => k.id}
+            name={(k) => k.name}
+            columns={[
+              {
+                head: t("field.name"),
+                className: "grow",
+                cell: (k) => (
+                  <div className="clamp" title={k.name}>
+                    {k.name} <span className="faint">{k.user}</span>
+                  </div>
+                ),
+              },
+              {
+                head: t("user.role"),
+                cell: (k) => (k.scope === "events" ? t("token.scope.events") : t(`role.${k.role}`)),
+              },
+              {
+                head: t("user.groups"),
+                className: "mid",
+                cell: (k) => (
+                  <div className="clamp" title={k.groups.join(", ")}>
+                    {k.role === "admin" ? t("user.all") : k.groups.join(", ") || t("none")}
+                  </div>
+                ),
+              },
+              {
+                head: t("token.used"),
+                className: "mid",
+                cell: (k) => (k.last_used_at ? <Ago at={k.last_used_at} /> : t("token.never")),
+              },
+              {
+                head: t("token.expires"),
+                className: "num",
+                cell: (k) => (k.expires_at ? <Instant at={k.expires_at} /> : t("token.never")),
+              },
+            ]}
+            removal={{
+              title: (k) => t("token.delete", { name: k.name }),
+              text: t("token.delete.text"),
+              run: (k) => call("delete", "/api/v1/tokens/{id}", { path: { id: k.id } }),
+              refresh: "tokens",
+            }}
+          />
         )}
       </Pages>
       {making && <NewToken onClose={() => setMaking(false)} />}
-      {deleting && (
-        <Confirm
-          title={t("token.delete", { name: deleting.name })}
-          text={t("token.delete.text")}
-          action={t("delete")}
-          onClose={() => setDeleting(undefined)}
-          onConfirm={async () => {
-            await call("delete", "/api/v1/tokens/{id}", { path: { id: deleting.id } });
-            await refresh("tokens");
-          }}
-        />
-      )}
     </>
   );
 }

@@ -5,7 +5,8 @@ import { useMessage } from "../i18n/explain";
 import { firstOfAttempt } from "../lib/loglines";
 import { millis, shortDuration } from "../lib/time";
 import { attemptSpans } from "../lib/timeline";
-import { Icon, reasonText, Section, shapes } from "./basics";
+import { reasonText, Section } from "./basics";
+import { Icon, shapes } from "./icons";
 import { outcome } from "./timeline";
 
 const shape = { succeeded: "succeeded", failed: "failed", lost: "failed", cancelled: "cancelled" } as const;
@@ -58,9 +59,13 @@ export function Attempts({ run, now }: { run: RunDetail; now: Date }) {
                       {a.reason && <span className="state-reason">{reasonText(t, a.reason)}</span>}
                     </span>
                   </td>
-                  <td className="mid" title={a.host}>
-                    {a.instance || (open && run.instance) || <span className="faint">–</span>}{" "}
-                    <span className="faint">{a.executor_version}</span>
+                  <td className="mid">
+                    <div className="clamp one">
+                      {a.instance || (open && run.instance) || <span className="faint">–</span>}
+                    </div>
+                    <div className="clamp one faint" title={a.host}>
+                      {[a.executor_version, a.host].filter(Boolean).join(" · ")}
+                    </div>
                   </td>
                   <td className="num wide">{a.started_at ? millis(a.started_at) : <span className="faint">–</span>}</td>
                   <td className="num">{shortDuration(ms)}</td>

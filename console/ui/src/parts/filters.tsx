@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { get } from "../api/client";
 import { useT } from "../i18n";
 import { useTyped } from "../lib/hooks";
-import { Icon, icons } from "./basics";
+import { Icon, icons } from "./icons";
 
 /** SearchField is a search field. The key / moves the focus to it. */
 export function SearchField({

@@ -6,6 +6,7 @@ import { useT } from "../i18n";
 import { useServers } from "../lib/executors";
 import { useRefresh } from "./actions";
 import { errorText, Snippet } from "./basics";
+import { ReasonDialog } from "./reasondialog";
 import { joinCommand } from "./snippets";
 
 const overlaps = ["", "1h", "24h", "72h", "168h"] as const;
@@ -88,61 +89,20 @@ export function ShowToken({ group, token, onClose }: { group: string; token: str
 export function PauseGroup({ group, onClose }: { group: string; onClose: () => void }) {
   const t = useT();
   const refresh = useRefresh();
-  const [reason, setReason] = useState("");
-  const [until, setUntil] = useState("");
-  const m = useMutation({
-    mutationFn: () =>
-      post("/api/v1/groups/{name}/pause", {
-        path: { name: group },
-        body: { reason, ...(until ? { until: new Date(until).toISOString() } : {}) },
-      }),
-    onSuccess: async () => {
-      await refresh("groups");
-      onClose();
-    },
-  });
-  const error = m.error instanceof ApiError ? m.error : undefined;
   return (
-    <Modal
-      opened
-      onClose={onClose}
+    <ReasonDialog
       title={t("group.pause.title", { name: group })}
-      closeButtonProps={{ "aria-label": t("close") }}
-    >
-      <form
-        onSubmit={(e) => {
-          e.preventDefault();
-          m.mutate();
-        }}
-      >
-        <Stack gap="sm">
-          <Text size="sm">{t("group.pause.text")}</Text>
-          <TextInput
-            label={t("group.reason")}
-            value={reason}
-            onChange={(e) => setReason(e.currentTarget.value)}
-            error={error?.at("reason")}
-            data-autofocus
-            required
-          />
-          <TextInput
-            label={t("group.until")}
-            type="datetime-local"
-            value={until}
-            onChange={(e) => setUntil(e.currentTarget.value)}
-            error={error?.at("until")}
-          />
-          {m.error && !error?.problem.errors?.length && (
-            <Text c="var(--bad)" size="sm" role="alert">
-              {errorText(t, m.error)}
-            </Text>
-          )}
-          <Button type="submit" loading={m.isPending}>
-            {t("group.pause")}
-          </Button>
-        </Stack>
-      </form>
-    </Modal>
+      text={t("group.pause.text")}
+      label={t("group.reason")}
+      field="reason"
+      required
+      action={t("group.pause")}
+      save={async (words) => {
+        await post("/api/v1/groups/{name}/pause", { path: { name: group }, body: words });
+        await refresh("groups", "attention");
+      }}
+      onClose={onClose}
+    />
   );
 }
 

@@ -21,11 +21,10 @@ function useNext(job: Job) {
 /** Described is a job's schedule. A cron expression has its description. */
 function Described({ job: j }: { job: Job }) {
   const t = useT();
-  const next = useNext(j);
   return (
     <>
       <span className="mono">{timesText(t, j.schedule)}</span>
-      {j.schedule.kind === "cron" && next.data && <div className="faint">{next.data.description}</div>}
+      {j.schedule.kind === "cron" && <div className="faint">{j.schedule_description}</div>}
     </>
   );
 }

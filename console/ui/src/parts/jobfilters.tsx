@@ -1,9 +1,12 @@
 import { Anchor } from "@mantine/core";
 import { useT } from "../i18n";
 import { Chips, GroupPick, Pick, SearchField } from "./filters";
+import { jobOrders } from "./sorthead";
 
-export const jobFilters = ["q", "group", "tag", "enabled", "kind", "calendar"] as const;
-type Filters = Record<(typeof jobFilters)[number], string>;
+export const jobFilters = ["q", "group", "tag", "enabled", "kind", "calendar", "health"] as const;
+/** jobQuery names what the address of the list contains: the filters, the order, and whether jobs or groups are shown. */
+export const jobQuery = [...jobFilters, "sort", "view"] as const;
+type Filters = Record<(typeof jobQuery)[number], string>;
 const kinds = ["none", "cron", "fixed_rate", "fixed_delay", "once"] as const;
 
 /** JobFilters are the filters of the list of jobs. clear is set if a filter is. */
@@ -28,6 +31,20 @@ export function JobFilters({
         value={f.kind}
         onChange={(kind) => set({ kind })}
         data={kinds.map((k) => ({ value: k, label: t(`kind.${k}`) }))}
+      />
+      <Pick
+        label={t("jobs.sort")}
+        value={f.sort}
+        onChange={(sort) => set({ sort })}
+        data={jobOrders.map((by) => ({ value: by, label: t(`jobs.sort.${by}`) }))}
+        width={190}
+      />
+      <Chips
+        label={t("health.head")}
+        values={["failing", "ok", "unknown"] as const}
+        value={f.health}
+        onChange={(v) => set({ health: v.split(",").at(-1) ?? "" })}
+        name={(v) => t(`health.${v}`)}
       />
       <Chips
         label={t("jobs.enabled")}

@@ -17,7 +17,7 @@ import { Link } from "wouter";
 import { get, type JobInput } from "../api/client";
 import { useT } from "../i18n";
 import { useMay } from "../lib/me";
-import { Icon, icons } from "./basics";
+import { Icon, icons } from "./icons";
 import { JobPick } from "./jobpick";
 
 type Child = NonNullable<JobInput["children"]>[number];

@@ -6,12 +6,14 @@ import { useT } from "../i18n";
 import { useMay } from "../lib/me";
 import { DeleteJob, EnableSwitch } from "./actions";
 import { Backfill } from "./backfill";
-import { Countdown, Icon, icons, Instant, PageHead } from "./basics";
+import { Countdown, Instant, PageHead } from "./basics";
+import { Icon, icons } from "./icons";
 import { CopyAs } from "./copyas";
+import { PauseJob } from "./jobpause";
 import { RunNow } from "./rundialog";
 import { Runbook } from "./runbook";
 
-type Dialog = "run" | "copy" | "backfill" | "delete";
+type Dialog = "run" | "copy" | "backfill" | "pause" | "delete";
 
 /** JobHead is the head of a job's page: its name, and what the user can do with it. */
 export function JobHead({ job: j }: { job: Job }) {
@@ -71,6 +73,7 @@ export function JobHead({ job: j }: { job: Job }) {
               {j.schedule.kind !== "none" && (
                 <Menu.Item onClick={() => setDialog("backfill")}>{t("backfill.menu")}</Menu.Item>
               )}
+              {!j.paused_at && <Menu.Item onClick={() => setDialog("pause")}>{t("job.pause.menu")}</Menu.Item>}
               <Menu.Item onClick={() => setDialog("copy")}>{t("job.copyas.menu")}</Menu.Item>
               <Menu.Item onClick={() => navigate(`/jobs/new?clone=${j.id}`)}>{t("clone")}</Menu.Item>
               <Menu.Item color="red" onClick={() => setDialog("delete")}>
@@ -95,6 +98,7 @@ export function JobHead({ job: j }: { job: Job }) {
         </Text>
       )}
       {dialog === "run" && <RunNow job={j} onClose={close} />}
+      {dialog === "pause" && <PauseJob job={j} onClose={close} />}
       {dialog === "copy" && <CopyAs job={j} onClose={close} />}
       {dialog === "backfill" && <Backfill job={j} onClose={close} />}
       {dialog === "delete" && <DeleteJob job={j} onClose={close} onDone={() => navigate("/jobs")} />}

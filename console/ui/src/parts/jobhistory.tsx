@@ -12,7 +12,7 @@ import { Why } from "./why";
 const drawn = 500;
 
 /** JobHistory shows when a job ran and with which outcome, why it did not run, and who changed it. */
-export function JobHistory({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) {
+export default function JobHistory({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) {
   const { t, language } = useLanguage();
   const may = useMay();
   const now = useNow();

@@ -4,9 +4,13 @@ import type { Job, Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { useMay } from "../lib/me";
 import { EnableSwitch } from "./actions";
-import { Countdown, Icon, icons, Instant } from "./basics";
+import { Countdown, Instant } from "./basics";
+import { Icon, icons } from "./icons";
+import { Durations, HealthMark } from "./jobhealthcell";
+import { PausedMark, useResumeJob } from "./jobpause";
 import { LastStrip } from "./laststrip";
 import { scheduleText } from "./schedule";
+import { SortHead, type JobOrder } from "./sorthead";
 
 type Row = Schemas["ListedJob"];
 
@@ -16,24 +20,33 @@ export function JobTable({
   chosen,
   choose,
   chooseAll,
+  sort,
+  onSort,
   onTag,
   onRun,
+  onPause,
   onDelete,
 }: {
   jobs: Row[];
   chosen: ReadonlySet<number>;
   choose: (id: number, on: boolean) => void;
   chooseAll: (on: boolean) => void;
+  sort: string;
+  onSort: (by: string) => void;
   onTag: (tag: string) => void;
   onRun: (job: Job) => void;
+  onPause: (job: Job) => void;
   onDelete: (job: Job) => void;
 }) {
   const t = useT();
   const may = useMay();
   const picked = jobs.filter((j) => chosen.has(j.id)).length;
+  const head = (by: JobOrder, label: string, className?: string) => (
+    <SortHead by={by} label={label} sort={sort} onSort={onSort} className={className} />
+  );
   return (
     <div className="table-box">
-      <table className="list">
+      <table className="list job-table">
         <thead>
           <tr>
             {may.operate && (
@@ -49,11 +62,12 @@ export function JobTable({
                 />
               </th>
             )}
-            <th>{t("field.name")}</th>
-            <th className="wide">{t("field.group")}</th>
-            <th className="wide">{t("field.schedule")}</th>
-            <th className="mid">{t("job.next")}</th>
-            <th className="mid">{t("strip.head")}</th>
+            {head("name", t("field.name"))}
+            <th className="widest">{t("field.schedule")}</th>
+            {head("failing_since", t("health.head"), "mid")}
+            {head("p95_ms", t("health.durations"), "mid")}
+            {head("next_fire_time", t("job.next"), "mid")}
+            {head("last_failure", t("strip.head"), "wide")}
             <th>{t("job.enabled")}</th>
             <th>
               <span className="sr-only">{t("actions")}</span>
@@ -77,29 +91,33 @@ export function JobTable({
                 <div className="clamp job-name">
                   <Link href={`/jobs/${j.id}`} data-row className="row-link" title={j.name}>
                     {j.name}
-                  </Link>
+                  </Link>{" "}
+                  <PausedMark job={j} />
                   {j.tags.map((tag) => (
                     <button key={tag} type="button" className="tag" onClick={() => onTag(tag)}>
                       #{tag}
                     </button>
                   ))}
                 </div>
-                <div className="narrow-only one-line">
-                  {j.group} · {scheduleText(t, j.schedule)}{" "}
+                <div className="one-line" title={j.group}>
+                  {j.group}
+                  <span className="narrow-inline">
+                    {" "}
+                    · {[scheduleText(t, j.schedule), said(j)].filter(Boolean).join(" · ")}
+                  </span>
                 </div>
-                {!!j.last_runs?.length && (
+                {(!!j.last_runs?.length || j.health?.state === "failing") && (
                   <div className="phone-only">
-                    <LastStrip runs={j.last_runs.slice(0, 8)} name={j.name} />
+                    {j.health?.state === "failing" ? (
+                      <HealthMark health={j.health} />
+                    ) : (
+                      <LastStrip runs={(j.last_runs ?? []).slice(0, 8)} name={j.name} />
+                    )}
                   </div>
                 )}
               </td>
-              <td className="wide">
-                <div className="clamp" title={j.group}>
-                  {j.group}
-                </div>
-              </td>
-              <td className="wide mono">
-                {scheduleText(t, j.schedule)}{" "}
+              <td className="widest schedule" title={said(j)}>
+                <span className="mono">{scheduleText(t, j.schedule)}</span>{" "}
                 {j.note && (
                   <Tooltip label={j.note}>
                     <span className="pill pill-warn" tabIndex={0}>
@@ -107,23 +125,35 @@ export function JobTable({
                     </span>
                   </Tooltip>
                 )}
+                <div className="clamp one faint">{said(j)}</div>
+              </td>
+              <td className="mid">
+                <HealthMark health={j.health} />
+              </td>
+              <td className="mid num">
+                <Durations health={j.health} />
               </td>
               <td className="mid num">
                 {j.enabled && j.next_fire_time ? (
                   <>
-                    <Instant at={j.next_fire_time} now={new Date()} /> <Countdown at={j.next_fire_time} />
+                    <Instant at={j.next_fire_time} now={new Date()} />{" "}
+                    <span className="wide">
+                      <Countdown at={j.next_fire_time} />
+                    </span>
                   </>
                 ) : (
                   <span className="faint">–</span>
                 )}
               </td>
-              <td className="mid">
+              <td className="wide">
                 <LastStrip runs={j.last_runs ?? []} name={j.name} />
               </td>
               <td>
                 <EnableSwitch job={j} />
               </td>
-              <td className="row-actions">{may.operate && <RowActions job={j} onRun={onRun} onDelete={onDelete} />}</td>
+              <td className="row-actions">
+                {may.operate && <RowActions job={j} onRun={onRun} onPause={onPause} onDelete={onDelete} />}
+              </td>
             </tr>
           ))}
         </tbody>
@@ -132,18 +162,24 @@ export function JobTable({
   );
 }
 
+/** said describes a cron expression in words. The other schedules are in words already. */
+const said = (j: Row) => (j.schedule.kind === "cron" ? (j.schedule_description ?? "") : "");
+
 /** RowActions are the actions on a job that a user may do from the list. */
 function RowActions({
   job: j,
   onRun,
+  onPause,
   onDelete,
 }: {
   job: Job;
   onRun: (job: Job) => void;
+  onPause: (job: Job) => void;
   onDelete: (job: Job) => void;
 }) {
   const t = useT();
   const [, navigate] = useLocation();
+  const resume = useResumeJob(j);
   return (
     <Group gap={2} wrap="nowrap" justify="flex-end">
       <Tooltip label={t("run.now")}>
@@ -166,6 +202,11 @@ function RowActions({
           <Menu.Item onClick={() => navigate(`/jobs/${j.id}/edit`)}>{t("edit")}</Menu.Item>
           <Menu.Item onClick={() => navigate(`/jobs/new?clone=${j.id}`)}>{t("clone")}</Menu.Item>
           <Menu.Item onClick={() => navigate(`/runs?job_id=${j.id}`)}>{t("nav.runs")}</Menu.Item>
+          {j.paused_at ? (
+            <Menu.Item onClick={() => resume.mutate()}>{t("group.resume")}</Menu.Item>
+          ) : (
+            <Menu.Item onClick={() => onPause(j)}>{t("job.pause.menu")}</Menu.Item>
+          )}
           <Menu.Divider />
           <Menu.Item color="red" onClick={() => onDelete(j)}>
             {t("delete")}

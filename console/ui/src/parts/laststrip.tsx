@@ -4,7 +4,8 @@ import type { Schemas } from "../api/client";
 import { useT, type Translate } from "../i18n";
 import { useExplain } from "../i18n/explain";
 import { dateTime, shortDuration } from "../lib/time";
-import { Icon, reasonText, shapes } from "./basics";
+import { reasonText } from "./basics";
+import { Icon, shapes } from "./icons";
 
 type Last = Schemas["LastRun"];
 

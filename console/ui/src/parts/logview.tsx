@@ -6,7 +6,7 @@ import { useT } from "../i18n";
 import { useFilters } from "../lib/hooks";
 import { fits, lineAt } from "../lib/loglines";
 import { useLog } from "../lib/runlog";
-import { Icon, icons } from "./basics";
+import { Icon, icons } from "./icons";
 import { Chips, SearchField } from "./filters";
 import { Line } from "./logline";
 

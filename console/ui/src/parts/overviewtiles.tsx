@@ -23,7 +23,7 @@ export function OverviewTiles({
 }) {
   const t = useT();
   return (
-    <Tiles stale={stale} at={at}>
+    <Tiles stale={stale} at={at} line>
       <Tile
         name={t("overview.failed")}
         value={count(o.counts.failed)}
@@ -38,11 +38,13 @@ export function OverviewTiles({
       />
       <Tile name={t("overview.missed")} value={count(o.missed)} bad={o.missed > 0} />
       <Tile
+        roomy
         name={t("overview.rate")}
         value={o.counts.success_rate == null ? "–" : percent(o.counts.success_rate)}
         note={t("overview.runs", { n: count(o.counts.runs) })}
       />
       <Tile
+        roomy
         name={t("overview.late")}
         value={o.counts.lateness_p50_ms == null ? "–" : shortDuration(o.counts.lateness_p50_ms)}
         note={o.counts.lateness_p99_ms == null ? "" : `p99 ${shortDuration(o.counts.lateness_p99_ms)}`}

@@ -3,8 +3,8 @@ import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState, type KeyboardEvent } from "react";
 import { useLocation } from "wouter";
-import { findJobs } from "../lib/findjobs";
-import { useT } from "../i18n";
+import { get } from "../api/client";
+import { useT, type Key } from "../i18n";
 
 export interface Command {
   label: string;
@@ -12,7 +12,7 @@ export interface Command {
   run: () => void;
 }
 
-/** Palette searches pages, actions and jobs. A run's id opens the run. */
+/** Palette searches pages, actions, groups, jobs, tags and instances. A run's id opens the run. */
 export function Palette({ opened, onClose, commands }: { opened: boolean; onClose: () => void; commands: Command[] }) {
   const t = useT();
   return (
@@ -31,24 +31,32 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const [q] = useDebouncedValue(text.trim(), 150);
-  const jobs = useQuery({
+  const search = useQuery({
     queryKey: ["palette", q],
-    queryFn: ({ signal }) => findJobs({ q, limit: 8 }, signal),
+    queryFn: ({ signal }) => get("/api/v1/search", { query: { q, limit: 8 }, signal }),
     enabled: q !== "",
     placeholderData: keepPreviousData,
   });
   const words = text.trim().toLowerCase();
-  // Jobs with the text in their names come first. Until the answer arrives, Enter must not open a job that was found for a shorter text.
-  const named = (name: string) => {
-    const n = name.toLowerCase();
-    return n.startsWith(words) ? 2 : n.includes(words) ? 1 : 0;
-  };
-  const fitting = (jobs.data ?? [])
-    .filter((j) => named(j.name) > 0 || (!jobs.isPlaceholderData && q.toLowerCase() === words))
-    .sort((a, b) => named(b.name) - named(a.name));
+  // Until the answer arrives, Enter must not open what was found for a shorter text.
+  const fits = (name: string) => !search.isPlaceholderData || name.toLowerCase().includes(words);
+  const answer = words ? search.data : undefined;
+  const to = (names: string[] | undefined, hint: Key, path: string): Command[] =>
+    (names ?? [])
+      .filter(fits)
+      .map((label) => ({ label, hint: t(hint), run: () => navigate(`${path}${encodeURIComponent(label)}`) }));
   const found: Command[] = [
     ...commands.filter((c) => c.label.toLowerCase().includes(words)),
-    ...(words ? fitting.map((j) => ({ label: j.name, hint: j.group, run: () => navigate(`/jobs/${j.id}`) })) : []),
+    ...(answer?.jobs ?? [])
+      .filter((j) => fits(j.name))
+      .map((j) => ({ label: j.name, hint: j.group, run: () => navigate(`/jobs/${j.id}`) })),
+    ...to(answer?.groups, "field.group", "/jobs?group="),
+    ...to(answer?.tags, "palette.tag", "/jobs?tag="),
+    ...to(
+      answer?.instances.map((i) => i.instance),
+      "field.instance",
+      "/runs?instance=",
+    ),
     ...(/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(words)
       ? [{ label: t("palette.run", { id: words }), run: () => navigate(`/runs/${words}`) }]
       : []),

@@ -3,7 +3,8 @@ import type { Run, Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { useExplain, useMessage } from "../i18n/explain";
 import { clock, dateTime, shortDuration } from "../lib/time";
-import { Icon, Instant, State } from "./basics";
+import { Instant, State } from "./basics";
+import { Icon } from "./icons";
 
 const none = <span className="faint">–</span>;
 

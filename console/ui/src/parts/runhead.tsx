@@ -8,7 +8,8 @@ import { useMay } from "../lib/me";
 import { final } from "../lib/states";
 import { shortDuration } from "../lib/time";
 import { Confirm, useComplain, useRefresh } from "./actions";
-import { Copy, Icon, icons, Instant, PageHead, State } from "./basics";
+import { Copy, Instant, PageHead, State } from "./basics";
+import { Icon, icons } from "./icons";
 import { RunDialog } from "./rundialog";
 
 /** RunHead is the head of a run's page: job, state, cause, and what the user can do now. */

@@ -7,6 +7,7 @@ import { useExplain, useMessage } from "../i18n/explain";
 import { final } from "../lib/states";
 import { shortDuration } from "../lib/time";
 import { Runbook } from "./runbook";
+import { SinceGood } from "./rungood";
 
 /** RunVerdict says what is wrong with a run, or why it waits: its error with the runbook, the wait, a requested kill. */
 export function RunVerdict({ run: r, now }: { run: RunDetail; now: Date }) {
@@ -38,6 +39,12 @@ export function RunVerdict({ run: r, now }: { run: RunDetail; now: Date }) {
       {failed && job.data?.runbook_url && (
         <Text size="sm" mb="xs">
           <Runbook url={job.data.runbook_url} />
+        </Text>
+      )}
+      {r.state === "failed" && job.data && <SinceGood run={r} job={job.data} now={now} />}
+      {r.waited && r.waited.duration_ms >= 1000 && (
+        <Text size="sm" mb="xs">
+          <b>{t("run.waited", { d: shortDuration(r.waited.duration_ms) })}</b> {explain(r.waited)}
         </Text>
       )}
       {r.waiting && (

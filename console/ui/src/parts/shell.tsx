@@ -25,7 +25,7 @@ import { dropDrafts } from "../lib/keptdrafts";
 import { leaveNow } from "../lib/leaving";
 import { useMay, useMe } from "../lib/me";
 import { offset, viewerZone } from "../lib/time";
-import { Icon, icons } from "./basics";
+import { Icon, icons } from "./icons";
 import { Palette, type Command } from "./palette";
 import { LanguageSwitch, ThemeSwitch } from "./switches";
 
@@ -214,6 +214,7 @@ export function Shell({ children }: { children: ReactNode }) {
                 ["/", t("help.search")],
                 ["j k", t("help.rows")],
                 ["Enter", t("help.open")],
+                ...(may.operate ? [["a", t("help.ack")]] : []),
                 ...(may.operate ? [["n", t("jobs.new")]] : []),
                 ...shown.map((p) => [p.keys, t(p.key)]),
                 ["?", t("help.title")],

@@ -1,6 +1,6 @@
 import { Button, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
 import { useLanguage } from "../i18n";
-import { Icon, icons } from "./basics";
+import { Icon, icons } from "./icons";
 
 export function LanguageSwitch() {
   const { language, setLanguage } = useLanguage();

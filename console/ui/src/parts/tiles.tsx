@@ -15,13 +15,23 @@ export function useStale(query: UseQueryResult<unknown>, disconnected = false): 
   return query.isError || query.isPlaceholderData || (disconnected && now - query.dataUpdatedAt > fresh);
 }
 
-/** Tiles is a row of numbers. Stale numbers are pale, and the row says how old they are. */
-export function Tiles({ stale, at, children }: { stale: boolean; at: number; children: ReactNode }) {
+/** Tiles is a row of numbers. If line is true, they stay on one line. Stale numbers are pale, and the row says how old they are. */
+export function Tiles({
+  stale,
+  at,
+  line = false,
+  children,
+}: {
+  stale: boolean;
+  at: number;
+  line?: boolean;
+  children: ReactNode;
+}) {
   const t = useT();
   const now = useNow();
   return (
     <>
-      <div className={`tiles${stale ? " tiles-stale" : ""}`}>{children}</div>
+      <div className={`tiles${line ? " tiles-line" : ""}${stale ? " tiles-stale" : ""}`}>{children}</div>
       <Text size="xs" className="stale-note" role="status">
         {stale && at > 0 ? t("tiles.stale", { at: clock(new Date(at), now) }) : ""}
       </Text>
@@ -29,7 +39,7 @@ export function Tiles({ stale, at, children }: { stale: boolean; at: number; chi
   );
 }
 
-/** Tile is a number with its name and a note. */
+/** Tile is a number with its name and a note. A roomy tile is left out of a line on a phone. */
 export function Tile({
   name,
   value,
@@ -37,6 +47,7 @@ export function Tile({
   bad,
   warn,
   href,
+  roomy = false,
 }: {
   name: string;
   value: ReactNode;
@@ -44,6 +55,7 @@ export function Tile({
   bad?: boolean;
   warn?: boolean;
   href?: string;
+  roomy?: boolean;
 }) {
   const inner = (
     <>
@@ -54,11 +66,12 @@ export function Tile({
       </span>
     </>
   );
+  const look = roomy ? "tile roomy" : "tile";
   return href ? (
-    <Link href={href} className="tile">
+    <Link href={href} className={look}>
       {inner}
     </Link>
   ) : (
-    <div className="tile">{inner}</div>
+    <div className={look}>{inner}</div>
   );
 }
