@@ -36,6 +36,7 @@ func (s *started) Dispatcher(_ context.Context, c config.Dispatcher) error {
 }
 func (s *started) Console(_ context.Context, c config.Console) error   { return s.note("console", c) }
 func (s *started) Executor(_ context.Context, c config.Executor) error { return s.note("executor", c) }
+func (s *started) Gateway(_ context.Context, c config.Gateway) error   { return s.note("gateway", c) }
 func (s *started) Migrate(_ context.Context, c config.Migrate, onlyStatus bool) error {
 	if onlyStatus {
 		return s.note("status", c)

@@ -77,6 +77,10 @@
 // A verdict also takes 10 s if another process has taken the instance name of the boot. If that process answers an offer, the
 // answer does not free the attempt, because the bound boot may be alive and may have received the offer too.
 //
+// Some boots have a record in Postgres (engine.BoundBoot.Kept): executors that are reached through a gateway, which outlive its processes. Neither rule
+// applies to them. Their gateway reports lost attempts as results, and deletes the record when it has reported all of them. The gateway sends an
+// attempt only in a transaction that locks the record, so no attempt starts after the record was deleted.
+//
 // # The goodbye
 //
 // An executor that stops in order deletes its key as its last message. If all its results are settled, the message names its boot:

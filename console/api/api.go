@@ -111,6 +111,7 @@ type Config struct {
 	Sessions      login.Store
 	Tokens        tokens.Store
 	Groups        Groups
+	Gateways      groups.Gateways
 	AuditLog      *auditlog.Store
 	Idempotency   *idempotency.Store
 
@@ -192,7 +193,7 @@ func (a *API) registerResources() *system.API {
 	hub := live.NewHub(a.Changes, a.Views.RunsByID, a.Log)
 	logins := &login.API{Store: a.Sessions, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
 	logins.Mount(a.router)
-	counted := &groups.API{Store: a.Groups, Pauses: a.Pauses, Counts: a.Reports, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit}
+	counted := &groups.API{Store: a.Groups, Pauses: a.Pauses, Counts: a.Reports, Fleet: a.Fleet, Gateways: a.Gateways, Visible: a.visible, Audit: a.audit}
 	state := &system.API{Store: a.Views, Checks: a.Ready, Build: a.Build, Executors: a.Executors}
 	for _, r := range []resource{
 		logins,

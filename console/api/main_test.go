@@ -30,6 +30,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/bulk"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
+	"github.com/belfryhq/belfry/internal/store/gateway"
 	"github.com/belfryhq/belfry/internal/store/group"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
@@ -90,7 +91,7 @@ func newWorld(t *testing.T) *world {
 	w.api = api.New(api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Views: view.New(s.Pool()), Bulk: w.bulk,
 		Authenticator: w.accounts, Users: w.accounts.Users, Sessions: w.accounts.Sessions, Tokens: w.accounts.Tokens,
-		Groups: w.groups, AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
+		Groups: w.groups, Gateways: gateway.New(s.Pool(), strings.Repeat("k", 32)), AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
 		Fires:   view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports: statstore.New(s.Pool()),
 		Events:  events,

@@ -81,6 +81,8 @@ var accesses = map[string]access{
 	"GET /groups/{name}/instances":             {least: "viewer", status: 200, hidden: 404, path: "/groups/mine/instances"},
 	"GET /groups/{name}/wire-ids":              {least: "viewer", status: 200, hidden: 404, path: "/groups/mine/wire-ids"},
 	"PUT /groups/{name}/wire-ids/{wire_id}":    {least: "operator", status: 204, hidden: 404, path: "/groups/mine/wire-ids/7", body: `{"job_id":<job>}`},
+	"GET /groups/{name}/xxl-job":               {least: "viewer", status: 404, hidden: 404, path: "/groups/mine/xxl-job"},
+	"PUT /groups/{name}/xxl-job":               {least: "admin", status: 200, path: "/groups/mine/xxl-job", body: `{"generate":true}`},
 	"POST /groups/{name}/instances/{id}/drain": {least: "operator", status: 202, hidden: 404, path: "/groups/mine/instances/one/drain"},
 
 	"GET /jobs":                                 {least: "viewer", status: 200},

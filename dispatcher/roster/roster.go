@@ -470,7 +470,7 @@ func (r *Roster) Offering(group, target string) []string {
 }
 
 func offers(b *wire.Heartbeat, target string) bool {
-	return domain.Offers(b.Handlers, b.Languages, target)
+	return domain.Offers(b.Handlers, b.Languages, b.Lacks, target)
 }
 
 // Boot returns the boot of an instance, if the instance is alive in the roster.
@@ -494,7 +494,7 @@ func (r *Roster) Instances(group string) []domain.Instance {
 			continue
 		}
 		out = append(out, domain.Instance{
-			ID: k.name, Group: k.group, BootID: i.beat.BootID, Handlers: i.beat.Handlers, Languages: i.beat.Languages,
+			ID: k.name, Group: k.group, BootID: i.beat.BootID, Handlers: i.beat.Handlers, Languages: i.beat.Languages, Lacks: i.beat.Lacks,
 			Capacity: i.load.Capacity, Running: i.load.Running, Draining: i.draining(),
 			Labels: i.beat.Labels, Version: i.beat.Version, Host: i.beat.Host, StartedAt: domain.At(i.beat.StartedAt.Time),
 			SeenAt: domain.At(time.Now().Add(-time.Since(i.seen))), NotOffered: i.notOffered(time.Now()),

@@ -25,6 +25,7 @@ func EndedOf(group string, r wire.Result) (engine.Ended, error) {
 		Outcome: domain.Outcome(r.Outcome), Reason: domain.Reason(r.Reason).Reported(), Message: r.Message, Output: r.Output,
 		RetryAfter: time.Duration(min(r.RetryAfterMS, maxRetryAfter.Milliseconds())) * time.Millisecond, Permanent: r.Permanent,
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time, LastLine: r.LastLine,
+		ClaimsLost: r.Outcome == wire.Failed && domain.Reason(r.Reason) == domain.ReasonLost,
 	}
 	switch e.Outcome {
 	case domain.OutcomeFailed:

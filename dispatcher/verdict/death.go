@@ -39,6 +39,9 @@ const (
 //     of other groups do not matter, so a group that floods the streams delays only verdicts about its own instances.
 //  7. If another boot of the instance is alive, its spool has no result of the attempt.
 //
+// A boot with a record in Postgres (engine.BoundBoot.Kept) is not judged. The process that has the record reports which of its attempts are
+// lost, and deletes the record at the end of the boot.
+//
 // While this process may have missed heartbeats, step 4 allows no verdict. Then judgeSuspects decides.
 func (j *Judge) judgeDeaths(ctx context.Context) error {
 	if !j.Peers.HeardForLong() {
@@ -50,7 +53,7 @@ func (j *Judge) judgeDeaths(ctx context.Context) error {
 	}
 	gone := make(map[engine.BoundBoot]time.Time)
 	for _, b := range boots {
-		if id, alive := j.Roster.Boot(b.Group, b.Instance); alive && id == b.BootID {
+		if id, alive := j.Roster.Boot(b.Group, b.Instance); b.Kept || alive && id == b.BootID {
 			continue
 		}
 		k := engine.BoundBoot{Group: b.Group, Instance: b.Instance, BootID: b.BootID}

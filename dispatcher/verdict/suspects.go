@@ -74,7 +74,7 @@ func (j *Judge) judgeSuspects(ctx context.Context) error {
 	suspects := make(map[engine.BoundBoot]*suspect)
 	groups := make(map[string][]engine.BoundBoot)
 	for _, b := range boots {
-		if !j.Roster.Doubtful(b.Group, b.Instance, b.BootID) {
+		if b.Kept || !j.Roster.Doubtful(b.Group, b.Instance, b.BootID) {
 			continue
 		}
 		k := engine.BoundBoot{Group: b.Group, Instance: b.Instance, BootID: b.BootID}

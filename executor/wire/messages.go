@@ -207,13 +207,15 @@ const (
 
 // Heartbeat is the value of an instance's key in BucketInstances. The executor writes it every HeartbeatEvery.
 type Heartbeat struct {
-	V         int               `json:"v"`
-	Instance  string            `json:"instance"`
-	Group     string            `json:"group"`
-	BootID    string            `json:"boot_id"`
-	Beat      int64             `json:"beat,omitempty"` // 1, 2, … within a boot; 0 from an older executor
-	Handlers  []string          `json:"handlers"`
-	Languages []string          `json:"script_languages"`
+	V         int      `json:"v"`
+	Instance  string   `json:"instance"`
+	Group     string   `json:"group"`
+	BootID    string   `json:"boot_id"`
+	Beat      int64    `json:"beat,omitempty"` // 1, 2, … within a boot; 0 from an older executor
+	Handlers  []string `json:"handlers"`       // AnyHandler stands for all
+	Languages []string `json:"script_languages"`
+	// Lacks names handlers, and scripts as script:<language>, that an instance with AnyHandler does not have. Dispatchers offer it none of them.
+	Lacks     []string          `json:"lacks,omitempty"`
 	Capacity  int               `json:"capacity"`
 	Running   int               `json:"running"`
 	Seq       int64             `json:"seq"` // as Load.Seq
@@ -226,6 +228,9 @@ type Heartbeat struct {
 	// because older dispatchers do not know the field.
 	Unfit *Unfit `json:"unfit,omitempty"`
 }
+
+// AnyHandler in Heartbeat.Handlers stands for every handler. Instances that cannot list their handlers send it, such as executors of XXL-JOB.
+const AnyHandler = "*"
 
 // Unfit says why an instance takes no runs for now. Message holds details for people, at most MaxUnfitMessage bytes.
 type Unfit struct {

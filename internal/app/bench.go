@@ -9,13 +9,16 @@ import (
 )
 
 // Bench measures the performance of Belfry on this machine.
-func (a *App) Bench(ctx context.Context, c config.Bench) error {
+func (a *App) Bench(ctx context.Context, c config.Bench, orders io.Reader) error {
+	if orders != nil {
+		return a.benchPart(ctx, orders)
+	}
 	b := bench.Bench{Config: c, Stdout: a.Stdout, Stderr: a.Stderr, Version: a.Build.Version}
 	return b.Run(ctx)
 }
 
-// BenchPart runs one part of a measurement.
-func (a *App) BenchPart(ctx context.Context, orders io.Reader) error {
+// benchPart runs one process of a measurement.
+func (a *App) benchPart(ctx context.Context, orders io.Reader) error {
 	quiet := *a
 	quiet.Stdout = io.Discard // the measuring process reads replies from standard output
 	return bench.RunPart(ctx, orders, a.Stdout, &quiet)

@@ -34,6 +34,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/attention"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/bulk"
+	"github.com/belfryhq/belfry/internal/store/gateway"
 	"github.com/belfryhq/belfry/internal/store/group"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
@@ -354,7 +355,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, rea
 	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), Around: p.traceRequests(), API: api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: d,
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
-		Groups: forgettingGroups{group.New(s.Pool()), forget}, AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
+		Groups: forgettingGroups{group.New(s.Pool()), forget}, Gateways: gateway.New(s.Pool(), tell.SecretKey.Reveal()), AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
 		Bulk: actions, Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Attention: attention.New(s.Pool()), Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready: ready, Executors: system.ExecutorsAt(web.ExecutorURL),
 		Registerer: p.registry, Gatherer: p.registry, Build: p.app.Build,

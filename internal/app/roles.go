@@ -242,6 +242,11 @@ func (r *role) addMetrics(ln net.Listener) {
 // serve serves HTTP until ctx ends and the requests in progress are finished.
 func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	return serveWith(ctx, ln, s)
+}
+
+// serveWith serves HTTP with a server until ctx ends and the requests in progress are finished.
+func serveWith(ctx context.Context, ln net.Listener, s *http.Server) error {
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()

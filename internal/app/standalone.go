@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,9 +46,10 @@ type standalone struct {
 	c       config.Standalone
 	started []func(context.Context) error
 
-	nats   *embednats.Server // nil with --nats-url
-	store  *store.Store
-	groups *group.Store
+	gateway net.Listener      // nil without --gateway
+	nats    *embednats.Server // nil with --nats-url
+	store   *store.Store
+	groups  *group.Store
 }
 
 func (s *standalone) undo() error {
@@ -82,6 +85,12 @@ func (s *standalone) build(ctx context.Context) error {
 		return err
 	}
 	s.started = append(s.started, func(context.Context) error { ln.Close(); return nil })
+	if s.c.Gateway != "" {
+		if s.gateway, err = listenGateway("--gateway", s.c.Gateway); err != nil {
+			return err
+		}
+		s.started = append(s.started, func(context.Context) error { s.gateway.Close(); return nil })
+	}
 	url, err := s.postgres(ctx)
 	if err != nil {
 		return err
@@ -187,6 +196,12 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 			return err
 		}
 	}
+	if s.gateway != nil {
+		g := gatewayParts{listener: s.gateway, spoolDir: filepath.Join(s.c.DataDir, "gateway"), key: s.c.SecretKey, letter: d.DeadLetter, own: s.ownAddresses(s.gateway, ln)}
+		if err := addGateway(s.process, s.store, nc, g); err != nil {
+			return err
+		}
+	}
 	servers.planningFails = s.store.PlanningFails
 	s.addScheduler(s.store, d)
 	accounts := account.New(s.store.Pool())
@@ -218,6 +233,19 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		return nil
 	})
 	return nil
+}
+
+// ownAddresses returns the addresses on which this process and its servers listen.
+func (s *standalone) ownAddresses(listeners ...net.Listener) func() []netip.AddrPort {
+	own := ownAddresses(listeners...)()
+	if s.nats != nil {
+		if u, err := url.Parse(s.nats.URL()); err == nil {
+			if a, err := netip.ParseAddrPort(u.Host); err == nil {
+				own = append(own, a)
+			}
+		}
+	}
+	return func() []netip.AddrPort { return own }
 }
 
 // systemConnection connects to the system account of NATS, or returns nil if the settings of an external one name no user of it.

@@ -35,10 +35,11 @@ type Roles interface {
 	Dispatcher(ctx context.Context, settings config.Dispatcher) error
 	Console(ctx context.Context, settings config.Console) error
 	Executor(ctx context.Context, settings config.Executor) error
+	Gateway(ctx context.Context, settings config.Gateway) error
 	Migrate(ctx context.Context, settings config.Migrate, onlyStatus bool) error
 	Restored(ctx context.Context, settings config.Restored) error
-	Bench(ctx context.Context, settings config.Bench) error
-	BenchPart(ctx context.Context, orders io.Reader) error
+	// Bench runs a measurement, or one process of it if there are orders.
+	Bench(ctx context.Context, settings config.Bench, orders io.Reader) error
 	Conformance(ctx context.Context, settings config.Conformance) error
 }
 

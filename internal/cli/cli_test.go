@@ -48,14 +48,21 @@ func (r *fakeRoles) Console(_ context.Context, s config.Console) error { return 
 func (r *fakeRoles) Executor(_ context.Context, s config.Executor) error {
 	return r.note("executor", s)
 }
+func (r *fakeRoles) Gateway(_ context.Context, s config.Gateway) error {
+	return r.note("gateway", s)
+}
 func (r *fakeRoles) Migrate(_ context.Context, s config.Migrate, onlyStatus bool) error {
 	if onlyStatus {
 		return r.note("migrate status", s)
 	}
 	return r.note("migrate up", s)
 }
-func (r *fakeRoles) Bench(_ context.Context, s config.Bench) error { return r.note("bench", s) }
-func (r *fakeRoles) BenchPart(context.Context, io.Reader) error    { return r.note("bench-part", nil) }
+func (r *fakeRoles) Bench(_ context.Context, s config.Bench, orders io.Reader) error {
+	if orders != nil {
+		return r.note("bench-part", nil)
+	}
+	return r.note("bench", s)
+}
 func (r *fakeRoles) Conformance(_ context.Context, s config.Conformance) error {
 	return r.note("conformance", s)
 }
@@ -120,6 +127,8 @@ func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
 	console.DatabaseURL, console.NATSURL = "postgres://db/b", "nats://n"
 	migrate, executor := config.DefaultMigrate(), config.DefaultExecutor()
 	migrate.DatabaseURL, executor.Group = "postgres://db/b", "g"
+	gateway := config.DefaultGateway()
+	gateway.DatabaseURL, gateway.NATSURL = "postgres://db/b", "nats://n"
 	restored := config.DefaultRestored()
 	restored.DatabaseURL = "postgres://db/b"
 	bench := config.DefaultBench()
@@ -131,6 +140,7 @@ func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
 	}{
 		{[]string{"standalone"}, config.DefaultStandalone()},
 		{append([]string{"scheduler"}, servers...), scheduler},
+		{append([]string{"gateway"}, servers...), gateway},
 		{append([]string{"dispatcher"}, servers...), dispatcher},
 		{append([]string{"console"}, servers...), console},
 		{[]string{"executor", "-g", "g"}, executor},

@@ -31,6 +31,7 @@ type root struct {
 	Dispatcher dispatcherCmd `cmd:"" group:"roles" help:"Run the dispatcher, which settles results, assigns waiting runs and repairs runs."`
 	Console    consoleCmd    `cmd:"" group:"roles" help:"Run the console, which serves the REST API and the web console."`
 	Executor   executorCmd   `cmd:"" group:"roles" help:"Run the stock executor: handlers http, command, sleep and echo, and scripts."`
+	Gateway    gatewayCmd    `cmd:"" group:"roles" help:"Run the gateway, which serves executors of XXL-JOB."`
 	Migrate    migrateCmd    `cmd:"" group:"database" help:"Migrate the database schema, or show its status."`
 	Restored   restoredCmd   `cmd:"" group:"database" help:"Record that the database was restored from a backup, before Belfry starts."`
 
@@ -107,6 +108,15 @@ func (*executorCmd) Help() string {
 }
 func (c *executorCmd) Run(a *app) error { return a.roles.Executor(a.ctx, c.Executor) }
 
+type gatewayCmd struct{ config.Gateway }
+
+func (*gatewayCmd) Help() string {
+	return "Executors of XXL-JOB 2.2 to 3.4 run unchanged: the gateway's address is their xxl.job.admin.addresses. `belfry group xxl-token` opens a group for them. " +
+		"Any number of gateways share the executors. If one of them ends, another one takes its executors over.\n\nExample:\n\n" +
+		"    belfry gateway --http 0.0.0.0:8081 --database-url postgres://belfry@db/belfry --nats-url nats://nats:4222"
+}
+func (c *gatewayCmd) Run(a *app) error { return a.roles.Gateway(a.ctx, c.Gateway) }
+
 type migrateCmd struct {
 	Up     migrateUpCmd     `cmd:"" help:"Apply all missing migrations."`
 	Status migrateStatusCmd `cmd:"" help:"List applied and missing migrations."`
@@ -151,11 +161,11 @@ func (*benchCmd) Help() string {
 		"    all       all of these\n\nExamples:\n\n    belfry bench burst --runs 5\n    belfry bench rate --rate 5000 --span 30s -o json\n" +
 		"    belfry bench max --profile /tmp/profiles"
 }
-func (c *benchCmd) Run(a *app) error { return a.roles.Bench(a.ctx, c.Bench) }
+func (c *benchCmd) Run(a *app) error { return a.roles.Bench(a.ctx, c.Bench, nil) }
 
 type benchPartCmd struct{}
 
 func (*benchPartCmd) Help() string {
 	return "Only `belfry bench` runs this command.\n\nExample:\n\n    belfry bench-part < ORDER"
 }
-func (*benchPartCmd) Run(a *app) error { return a.roles.BenchPart(a.ctx, a.stdin) }
+func (*benchPartCmd) Run(a *app) error { return a.roles.Bench(a.ctx, config.Bench{}, a.stdin) }

@@ -25,6 +25,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/attention"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/event"
+	"github.com/belfryhq/belfry/internal/store/gateway"
 	"github.com/belfryhq/belfry/internal/store/group"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
@@ -92,7 +93,7 @@ func newRealConsole(t *testing.T) *fleet {
 	metrics := prometheus.NewRegistry()
 	server := httptest.NewServer(api.New(api.Config{Jobs: s, Calendars: s, Pauses: s, Fleet: f, Views: view.New(s.Pool()),
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
-		Groups: groups, AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
+		Groups: groups, Gateways: gateway.New(s.Pool(), ""), AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
 		Fires:      view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports:    statstore.New(s.Pool()),
 		Events:     events,

@@ -25,7 +25,7 @@ func TestSecretsComeFromFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := 0
-	for _, role := range []any{config.Standalone{}, config.Scheduler{}, config.Dispatcher{}, config.Console{}, config.Executor{}, config.Migrate{}} {
+	for _, role := range []any{config.Standalone{}, config.Scheduler{}, config.Dispatcher{}, config.Console{}, config.Executor{}, config.Gateway{}, config.Migrate{}} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(role)) {
 			if !config.Confidential(f.Type) {
 				continue

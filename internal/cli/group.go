@@ -21,6 +21,7 @@ type groupCmd struct {
 	Set       groupSetCmd       `cmd:"" help:"Change a group's description or limits."`
 	Usage     groupUsageCmd     `cmd:"" help:"Show how much of its limits a group uses."`
 	Token     groupTokenCmd     `cmd:"" help:"Replace the token of a group's executors and print the new one."`
+	XxlToken  groupXXLTokenCmd  `cmd:"" name:"xxl-token" help:"Open a group for executors of XXL-JOB."`
 	Pause     groupPauseCmd     `cmd:"" help:"Pause the schedules of a group's jobs."`
 	Resume    groupResumeCmd    `cmd:"" help:"End a group's pause."`
 	Delete    groupDeleteCmd    `cmd:"" help:"Delete a group without jobs."`

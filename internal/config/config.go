@@ -71,7 +71,7 @@ type Alerts struct {
 	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"URL at which users reach the console, for links in alerts. With https, cookies are Secure. Without it, alerts have no links, except those of standalone, which uses its own address." group:"alerts"`
 	TraceURL         string `name:"trace-url" env:"BELFRY_TRACE_URL" placeholder:"https://…/{trace_id}" help:"URL of a trace, with the place holder {trace_id}. With it, runs in the console, in the REST API and in alerts have a link to their trace." group:"alerts"`
 	AlertDenyPrivate bool   `name:"alert-deny-private" env:"BELFRY_ALERT_DENY_PRIVATE" help:"Refuse to deliver alerts to this machine and to private networks, and do not use a proxy." group:"alerts"`
-	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that encrypts the secrets of alert channels in Postgres: 32 random characters or more. Without it, they are not encrypted. Prefer the environment variable to the flag." group:"alerts"`
+	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that encrypts the secrets of alert channels and the access tokens of XXL-JOB executors in Postgres: 32 random characters or more. Without it, they are not encrypted. Prefer the environment variable to the flag." group:"alerts"`
 }
 
 // Web holds the settings of the console's server.
@@ -121,6 +121,7 @@ type Standalone struct {
 	NATSTLSCert string   `name:"nats-tls-cert" env:"BELFRY_NATS_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM) of the built-in NATS; requires --nats-tls-key. With it, NATS refuses connections without TLS. NATS uses a changed file from the next connection on."`
 	NATSTLSKey  string   `name:"nats-tls-key" env:"BELFRY_NATS_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-tls-cert."`
 	Demo        bool     `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that start firing at once."`
+	Gateway     string   `name:"gateway" env:"BELFRY_GATEWAY" placeholder:"HOST:PORT" help:"Address at which executors of XXL-JOB register and report; port 0 takes a free port. Without it, there is no gateway to such executors."`
 	AllowScript []string `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages that the executor of --demo runs, as this user: bash, sh, python, node, php, powershell, go."`
 	Database    `embed:""`
 	Pool        `embed:""`
@@ -192,6 +193,22 @@ type Executor struct {
 	Log             `embed:""`
 }
 
+// Gateway is the role that serves executors of XXL-JOB.
+type Gateway struct {
+	HTTP      string `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8081" help:"Address at which executors of XXL-JOB register and report; port 0 takes a free port. It is their xxl.job.admin.addresses."`
+	SpoolDir  string `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory that keeps callbacks while Postgres is away; by default belfry/gateway in the user's cache directory. Each gateway of a machine needs its own."`
+	SecretKey Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that encrypts the access tokens of executors in Postgres, the same as that of the consoles. Prefer the environment variable to the flag." group:"servers"`
+	Database  `embed:""`
+	Pool      `embed:""`
+	NATS      `embed:""`
+	Metrics   `embed:""`
+	Profiling `embed:""`
+	Log       `embed:""`
+}
+
+// Timing returns settings of the engine that a gateway does not use.
+func (Gateway) Timing() Timing { return defaultTiming() }
+
 // Migrate is the command that migrates the database.
 type Migrate struct {
 	Database `embed:""`
@@ -255,6 +272,11 @@ func DefaultExecutor() Executor {
 	return Executor{NATSURL: "nats://127.0.0.1:4222", Capacity: 256, DrainTimeout: 30 * time.Second, SettleTimeout: 30 * time.Second, Log: defaultLog()}
 }
 
+// DefaultGateway returns the settings of `belfry gateway` without flags, which lack the servers' URLs.
+func DefaultGateway() Gateway {
+	return Gateway{HTTP: "127.0.0.1:8081", Pool: defaultPool(), NATS: defaultNATS(), Log: defaultLog()}
+}
+
 // DefaultMigrate returns the settings of `belfry migrate` without flags, which lack the database's URL.
 func DefaultMigrate() Migrate { return Migrate{Log: defaultLog()} }
 
@@ -283,6 +305,9 @@ func (c Standalone) Validate() error {
 	c.Web.check(&f)
 	c.OIDC.check(&f, true)
 	checkAddress(&f, "--nats", c.NATSListen)
+	if c.Gateway != "" {
+		checkAddress(&f, "--gateway", c.Gateway)
+	}
 	checkPair(&f, "--nats-tls-cert", c.NATSTLSCert, "--nats-tls-key", c.NATSTLSKey)
 	if c.NATSTLSCert != "" && c.NATSURL != "" {
 		f.Add("--nats-tls-cert", "cannot be used with --nats-url, which replaces the built-in NATS")
@@ -336,6 +361,20 @@ func (c Console) Validate() error {
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
 	c.Alerts.check(&f)
+	c.Profiling.check(&f)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
+func (c Gateway) Validate() error {
+	var f domain.Faults
+	checkAddress(&f, "--http", c.HTTP)
+	checkSecretKey(&f, c.SecretKey)
+	c.Database.check(&f, true)
+	c.Pool.check(&f)
+	c.NATS.check(&f, true)
+	c.Metrics.check(&f)
 	c.Profiling.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
@@ -453,7 +492,11 @@ func (a Alerts) check(f *domain.Faults) {
 	if u, err := url.Parse(a.TraceURL); a.TraceURL != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || !strings.Contains(a.TraceURL, "{trace_id}")) {
 		f.Add("--trace-url", "is not an http or https URL with {trace_id}, such as https://traces.example.org/trace/{trace_id}")
 	}
-	if n := len(a.SecretKey); n > 0 && n < 32 {
+	checkSecretKey(f, a.SecretKey)
+}
+
+func checkSecretKey(f *domain.Faults, key Secret) {
+	if n := len(key); n > 0 && n < 32 {
 		f.Add("--secret-key", "must have 32 random characters or more; create one with: openssl rand -base64 32")
 	}
 }

@@ -35,7 +35,7 @@ func New(nc *nats.Conn) (*Box, error) {
 }
 
 // Kinds lists the kinds of dead letters, named after what the messages should have been.
-var Kinds = append([]string{"heartbeat"}, streamed...)
+var Kinds = append([]string{"callback", "heartbeat"}, streamed...)
 
 // streamed lists the kinds of messages that come from a stream and can be replayed into it.
 var streamed = []string{"result", "log", "event"}

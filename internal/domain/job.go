@@ -37,6 +37,9 @@ type JobSpec struct {
 	Children      []Child          `json:"children"`
 	Alert         Alert            `json:"alert"`
 	Retention     OptionalDuration `json:"retention"`
+	// RetryUnknown applies to groups whose executors are reached through a gateway. It allows another attempt after an attempt was declared
+	// lost, although its handler may still be running.
+	RetryUnknown bool `json:"retry_unknown"`
 }
 
 // Job is a job as stored in Postgres.

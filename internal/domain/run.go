@@ -126,11 +126,13 @@ type LogLine struct {
 
 // Instance is one executor process of a group, as its heartbeat describes it.
 type Instance struct {
-	ID        string            `json:"id"`
-	Group     string            `json:"group"`
-	BootID    string            `json:"boot_id"`
-	Handlers  []string          `json:"handlers"`
-	Languages []string          `json:"script_languages"`
+	ID        string   `json:"id"`
+	Group     string   `json:"group"`
+	BootID    string   `json:"boot_id"`
+	Handlers  []string `json:"handlers"`
+	Languages []string `json:"script_languages"`
+	// Lacks names handlers, and scripts as script:<language>, that an instance with any handler has refused lately.
+	Lacks     []string          `json:"lacks,omitempty" doc:"Handlers, and scripts as script:<language>, that this instance has refused lately although its handlers are *"`
 	Capacity  int               `json:"capacity"`
 	Running   int               `json:"running"`
 	Draining  bool              `json:"draining"`
@@ -149,12 +151,20 @@ func (i *Instance) TakesRuns() bool {
 }
 
 // Offers reports whether the instance offers a target (JobSpec.Target).
-func (i *Instance) Offers(target string) bool { return Offers(i.Handlers, i.Languages, target) }
+func (i *Instance) Offers(target string) bool {
+	return Offers(i.Handlers, i.Languages, i.Lacks, target)
+}
 
-// Offers reports whether a target is one of the given handlers and script languages.
-func Offers(handlers, languages []string, target string) bool {
+// AnyHandler in a list of handlers stands for every handler.
+const AnyHandler = "*"
+
+// Offers reports whether a target is one of the given handlers and script languages, and not one of those that the instance lacks.
+func Offers(handlers, languages, lacks []string, target string) bool {
+	if slices.Contains(lacks, target) {
+		return false
+	}
 	if language, isScript := strings.CutPrefix(target, ScriptTarget("")); isScript {
 		return slices.Contains(languages, language)
 	}
-	return slices.Contains(handlers, target)
+	return slices.Contains(handlers, target) || slices.Contains(handlers, AnyHandler)
 }

@@ -107,6 +107,8 @@ type BoundBoot struct {
 	Silent                  int // part of Runs: still queued some time after due; it is unknown whether they were started
 	Running                 int // part of Runs: reported as running
 	Overdue                 int // part of Runs: past their timeout and its grace period
+	// Kept says that Postgres has a record of the boot. The boot has not ended before its record is deleted, whatever NATS shows.
+	Kept bool
 }
 
 // KillResult is the result of a request to kill runs.

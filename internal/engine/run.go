@@ -137,6 +137,9 @@ type Ended struct {
 	StartedAt  time.Time     // zero: never started
 	FinishedAt time.Time
 	LastLine   int64
+	// ClaimsLost says that the reporter calls the attempt lost. Only a gateway may do so: Settle believes it if Postgres has a record that the
+	// attempt was sent through one.
+	ClaimsLost bool
 }
 
 // Said returns the message of the attempt.

@@ -68,7 +68,7 @@ var wireMessages = map[string]func() any{
 
 // wireVariants lists the variants of messages that docs/wire.md shows. OpSettled has no reply.
 var wireVariants = map[string][]string{
-	"Heartbeat":    {"", "unfit"},
+	"Heartbeat":    {"", "unfit", "lacks"},
 	"Goodbye":      {"body"},
 	"Offers":       {"", "script"},
 	"Answer":       {"", "scripts"},

@@ -112,7 +112,7 @@ var matrix = []entry{
 	{pkg: "console/api/events", ours: resourceOf("internal/event", "internal/store/event")},
 	{pkg: "console/api/find", ours: resourceOf("console/api/visible", "internal/store/view")},
 	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/explain", "internal/firecheck", "internal/store/view")},
-	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
+	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/gateway", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
 	// Jobs compile schedules in the same way as previews.
 	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/explain", "internal/store/view", "internal/trace")},
@@ -168,6 +168,11 @@ var matrix = []entry{
 	{pkg: "internal/gateway/directory", ours: []string{"internal/domain", "internal/gateway/reach", "internal/store/gateway"}, others: standardOnly},
 	{pkg: "internal/gateway/spool", ours: []string{"internal/store/gateway"}, others: standardOnly},
 	{pkg: "internal/gateway/ends", ours: []string{"dispatcher/divide", "internal/domain", "internal/gateway/spool", "internal/store/gateway"}, others: standardOnly},
+	{pkg: "internal/gateway/clock", others: []string{"golang.org/x/sys/unix"}},
+	// An address speaks the wire protocol, and lists values of its store.
+	{pkg: "internal/gateway/address", ours: []string{"executor/wire", "internal/domain", "internal/gateway/clock", "internal/store/gateway"}, others: standardOnly},
+	{pkg: "internal/gateway/outbound", ours: []string{"executor/wire", "internal/domain", "internal/gateway/address", "internal/gateway/clock", "internal/gateway/reach",
+		"internal/lifecycle", "internal/store/gateway", "internal/xxl/protocol"}},
 	{pkg: "internal/gateway/inbound", ours: []string{"internal/domain", "internal/store/gateway", "internal/xxl/protocol"}, others: standardOnly},
 
 	// The benchmark runs the engine as separate processes. Of the engine's code, it imports the SDK and the migrations.
@@ -179,7 +184,7 @@ var matrix = []entry{
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 
 	// Only app imports all roles, and only main imports app.
-	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/build", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/...", "internal/trace/spans"}},
+	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/build", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/gateway/...", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/...", "internal/trace/spans"}},
 	{pkg: ".", ours: []string{"internal/app", "internal/build", "internal/cli"}},
 
 	// Test support. No entry above names these packages, so only tests can import them.

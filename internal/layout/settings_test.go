@@ -28,6 +28,7 @@ var commands = []command{
 	{"dispatcher", config.DefaultDispatcher()},
 	{"console", config.DefaultConsole()},
 	{"executor", config.DefaultExecutor()},
+	{"gateway", config.DefaultGateway()},
 	{"migrate", config.DefaultMigrate()},
 	{"restored", config.DefaultRestored()},
 	{"health", config.Health{}},
@@ -39,14 +40,14 @@ var commands = []command{
 var settingsSections = map[string]string{
 	"Database": "Servers", "Pool": "Servers", "NATS": "Servers", "NATSTLS": "Servers", "Timing": "Engine", "Keeping": "Engine",
 	"Alerts": "Alerts and links", "Web": "Console", "OIDC": "Log-in through an identity provider", "Metrics": "Health, metrics and profiling",
-	"Profiling": "Health, metrics and profiling", "Log": "Log", "Standalone": "Standalone", "Executor": "Executor", "Health": "`belfry health`",
+	"Profiling": "Health, metrics and profiling", "Log": "Log", "Standalone": "Standalone", "Executor": "Executor", "Gateway": "Gateway", "Health": "`belfry health`",
 	"Restored":    "`belfry restored`",
 	"Conformance": "`belfry conformance`", "Bench": "`belfry bench`",
 }
 
 var settingsOrder = []string{
 	"Servers", "Engine", "Alerts and links", "Console", "Log-in through an identity provider", "Health, metrics and profiling", "Log", "Standalone",
-	"Executor", "`belfry restored`", "`belfry health`", "`belfry conformance`", "`belfry bench`",
+	"Executor", "Gateway", "`belfry restored`", "`belfry health`", "`belfry conformance`", "`belfry bench`",
 }
 
 // setting is a row of docs/settings.md.

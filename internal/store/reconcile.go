@@ -40,7 +40,7 @@ func (s *Store) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]Bo
 	}
 	out := make([]BoundBoot, len(rows))
 	for i, r := range rows {
-		out[i] = BoundBoot{Group: r.GroupName, Instance: r.Instance, BootID: r.BootID, Runs: int(r.Runs), Silent: int(r.Silent), Running: int(r.Running), Overdue: int(r.Overdue)}
+		out[i] = BoundBoot{Group: r.GroupName, Instance: r.Instance, BootID: r.BootID, Runs: int(r.Runs), Silent: int(r.Silent), Running: int(r.Running), Overdue: int(r.Overdue), Kept: r.Kept}
 	}
 	return out, nil
 }

@@ -23,7 +23,11 @@ import (
 // all results again, and these are then repeats.
 func (s *Store) Settle(ctx context.Context, ended []engine.Ended) (SettleResult, error) {
 	out := SettleResult{Dispositions: make([]engine.Disposition, len(ended))}
-	err := s.single(ctx, func(*sqlcgen.Queries) error {
+	ended, err := s.believeLost(ctx, ended)
+	if err != nil {
+		return out, err
+	}
+	err = s.single(ctx, func(*sqlcgen.Queries) error {
 		_, err := finish(ctx, boundedPool{s.pool}, ended, s.Now(), nil, true, &out)
 		return err
 	})
@@ -50,6 +54,31 @@ func (s *Store) Settle(ctx context.Context, ended []engine.Ended) (SettleResult,
 	}
 	more.Dispositions, more.Changes = out.Dispositions, append(out.Changes, more.Changes...)
 	return more, err
+}
+
+// believeLost gives results that claim to be lost this reason if a gateway has sent the attempt. It does not change the given slice.
+func (s *Store) believeLost(ctx context.Context, ended []engine.Ended) ([]engine.Ended, error) {
+	var claims sqlcgen.SentToParams
+	var at []int // indexes of the claims in ended
+	for i := range ended {
+		if e := &ended[i]; e.ClaimsLost {
+			claims.RunIds, claims.Attempts, claims.BootIds = append(claims.RunIds, e.RunID), append(claims.Attempts, int32(e.Attempt)), append(claims.BootIds, e.BootID)
+			at = append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return ended, nil
+	}
+	claims.N = int32(len(at))
+	sent, err := s.q.SentTo(ctx, claims)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	believed := slices.Clone(ended)
+	for _, place := range sent {
+		believed[at[place-1]].Reason = domain.ReasonLost
+	}
+	return believed, nil
 }
 
 // MakeDays creates the missing history partitions of the given UTC days.

@@ -17,12 +17,14 @@ import (
 
 // API serves groups. All fields must be set.
 type API struct {
-	Store   Store
-	Pauses  Pauses
-	Counts  Counts
-	Fleet   Fleet
-	Visible *visible.Reader
-	Audit   *rest.Audit
+	Store  Store
+	Pauses Pauses
+	Counts Counts
+	Fleet  Fleet
+	// Gateways keeps which groups are open for executors of XXL-JOB.
+	Gateways Gateways
+	Visible  *visible.Reader
+	Audit    *rest.Audit
 }
 
 // Store keeps groups.
@@ -86,6 +88,7 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/instances/{id}/drain", Tag: tag, Summary: "Drain an instance", Needs: account.Operator,
 		Description: "The instance accepts no more runs. Its active runs may continue until its drain timeout has passed.", Status: 202}, a.drain)
 	a.registerWireIDs(r, tag)
+	a.registerXXLJob(r, tag)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/pause", Tag: tag, Summary: "Pause the schedules of a group's jobs",
 		Description: "Until the pause ends, no job of the group fires by its schedule. Then each job's misfire policy applies to the missed fire times. " +
 			"Manual, API, event and child runs, retries and running runs are not affected. If the group is already paused, " +

@@ -64,10 +64,23 @@ func (s *Store) Groups(ctx context.Context, after string, limit int) ([]Group, e
 	}
 	out := make([]Group, len(rows))
 	for i, r := range rows {
-		token, err := s.seal.Open(tokenOf(r.GroupName), r.Token)
-		out[i] = Group{Name: r.GroupName, App: r.AppName, Token: string(token), Networks: r.Networks, Capacity: int(r.Capacity), Fault: err}
+		out[i] = s.toGroup(r)
 	}
 	return out, nil
+}
+
+// Group returns an open group. NotFound means that there is none.
+func (s *Store) Group(ctx context.Context, name string) (Group, error) {
+	r, err := s.q.Group(ctx, name)
+	if err != nil {
+		return Group{}, pgerr.Translate(err)
+	}
+	return s.toGroup(sqlcgen.GroupsRow(r)), nil
+}
+
+func (s *Store) toGroup(r sqlcgen.GroupsRow) Group {
+	token, err := s.seal.Open(tokenOf(r.GroupName), r.Token)
+	return Group{Name: r.GroupName, App: r.AppName, Token: string(token), Networks: r.Networks, Capacity: int(r.Capacity), Fault: err}
 }
 
 // tokenOf is the name to which the access token of a group is bound.

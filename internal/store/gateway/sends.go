@@ -247,6 +247,31 @@ func (s *Store) Results(ctx context.Context, logIDs []int64) ([]Send, error) {
 	return toSends(rows), pgerr.Translate(err)
 }
 
+// Unsettled returns up to limit sends of addresses that have results which are not settled, by log id. The epochs do not matter.
+func (s *Store) Unsettled(ctx context.Context, holds []Hold, limit int) ([]Send, error) {
+	groups, instances, _ := split(holds)
+	rows, err := s.q.Unsettled(ctx, sqlcgen.UnsettledParams{GroupNames: groups, Instances: instances, MaxRows: int32(limit)})
+	return toSends(rows), pgerr.Translate(err)
+}
+
+// Retried returns those of the runs whose jobs allow another attempt after one of which it is unknown whether it still runs.
+func (s *Store) Retried(ctx context.Context, runs []domain.RunID) ([]domain.RunID, error) {
+	retried, err := s.q.Retried(ctx, runs)
+	return retried, pgerr.Translate(err)
+}
+
+// Script is a version of a job's script.
+type Script struct {
+	Language, Code string
+	CreatedAt      time.Time
+}
+
+// Script returns a version of a job's script.
+func (s *Store) Script(ctx context.Context, job domain.JobID, version int) (Script, error) {
+	r, err := s.q.Script(ctx, sqlcgen.ScriptParams{JobID: int64(job), Version: int32(version)})
+	return Script{r.Language, r.Code, r.CreatedAt}, pgerr.Translate(err)
+}
+
 // SettledAttempt is an attempt whose result is settled, with the boot id of the result. An empty one stands for every boot.
 type SettledAttempt struct {
 	Attempt

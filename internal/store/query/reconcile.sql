@@ -12,8 +12,10 @@ SELECT * FROM runs_live
 -- name: BoundInstances :many
 -- Returns the boots that runs are bound to, with the number of runs that are silent, marked as running, or past their
 -- timeout and grace period. A reconciler whose number is zero needs no further query. Only runs that were due some time
--- ago are counted, because newer ones may be about to end.
+-- ago are counted, because newer ones may be about to end. kept says that Postgres has a record of the boot, which ends with the boot.
 SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs,
+       EXISTS (SELECT FROM gateway_addresses a
+                WHERE a.group_name = runs_live.group_name AND a.instance = runs_live.instance AND a.boot_id = runs_live.boot_id) AS kept,
        count(*) FILTER (WHERE state = 'queued' AND kill_requested_at IS NULL
                           AND GREATEST(bound_at, due_at) < statement_timestamp() - @silent_after::interval) AS silent,
        count(*) FILTER (WHERE state = 'running') AS running,
@@ -27,6 +29,12 @@ SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*
 SELECT * FROM runs_live
  WHERE group_name = @group_name AND instance = @instance::text AND boot_id = @boot_id::text AND id > @after AND state IN ('queued', 'running')
  ORDER BY id LIMIT @batch;
+
+-- name: SentTo :many
+-- Returns the positions, from 1, of the attempts that a gateway has sent to an executor in the given boot.
+SELECT w.place::int AS place
+  FROM (SELECT generate_series(1, @n::int) AS place, unnest(@run_ids::uuid[]) AS run_id, unnest(@attempts::int[]) AS attempt, unnest(@boot_ids::text[]) AS boot_id) w
+ WHERE EXISTS (SELECT FROM gateway_sends s WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND s.boot_id = w.boot_id AND s.sent_at IS NOT NULL);
 
 -- name: PastDeadline :many
 SELECT r.* FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id

@@ -15,6 +15,8 @@ import (
 
 const boundInstances = `-- name: BoundInstances :many
 SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs,
+       EXISTS (SELECT FROM gateway_addresses a
+                WHERE a.group_name = runs_live.group_name AND a.instance = runs_live.instance AND a.boot_id = runs_live.boot_id) AS kept,
        count(*) FILTER (WHERE state = 'queued' AND kill_requested_at IS NULL
                           AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval) AS silent,
        count(*) FILTER (WHERE state = 'running') AS running,
@@ -35,6 +37,7 @@ type BoundInstancesRow struct {
 	Instance  string
 	BootID    string
 	Runs      int64
+	Kept      bool
 	Silent    int64
 	Running   int64
 	Overdue   int64
@@ -42,7 +45,7 @@ type BoundInstancesRow struct {
 
 // Returns the boots that runs are bound to, with the number of runs that are silent, marked as running, or past their
 // timeout and grace period. A reconciler whose number is zero needs no further query. Only runs that were due some time
-// ago are counted, because newer ones may be about to end.
+// ago are counted, because newer ones may be about to end. kept says that Postgres has a record of the boot, which ends with the boot.
 func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) ([]BoundInstancesRow, error) {
 	rows, err := q.db.Query(ctx, boundInstances, arg.SilentAfter, arg.DueAgo)
 	if err != nil {
@@ -57,6 +60,7 @@ func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) 
 			&i.Instance,
 			&i.BootID,
 			&i.Runs,
+			&i.Kept,
 			&i.Silent,
 			&i.Running,
 			&i.Overdue,
@@ -478,6 +482,45 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const sentTo = `-- name: SentTo :many
+SELECT w.place::int AS place
+  FROM (SELECT generate_series(1, $1::int) AS place, unnest($2::uuid[]) AS run_id, unnest($3::int[]) AS attempt, unnest($4::text[]) AS boot_id) w
+ WHERE EXISTS (SELECT FROM gateway_sends s WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND s.boot_id = w.boot_id AND s.sent_at IS NOT NULL)
+`
+
+type SentToParams struct {
+	N        int32
+	RunIds   []domain.RunID
+	Attempts []int32
+	BootIds  []string
+}
+
+// Returns the positions, from 1, of the attempts that a gateway has sent to an executor in the given boot.
+func (q *Queries) SentTo(ctx context.Context, arg SentToParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, sentTo,
+		arg.N,
+		arg.RunIds,
+		arg.Attempts,
+		arg.BootIds,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var place int32
+		if err := rows.Scan(&place); err != nil {
+			return nil, err
+		}
+		items = append(items, place)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

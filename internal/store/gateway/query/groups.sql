@@ -6,5 +6,8 @@ ON CONFLICT (group_name) DO UPDATE SET app_name = excluded.app_name, token = exc
 -- name: Groups :many
 SELECT group_name, app_name, token, networks, capacity FROM gateway_groups WHERE group_name > @after ORDER BY group_name LIMIT @max_rows;
 
+-- name: Group :one
+SELECT group_name, app_name, token, networks, capacity FROM gateway_groups WHERE group_name = @group_name;
+
 -- name: Opened :one
 SELECT count(*) FROM gateway_groups WHERE group_name = @group_name;

@@ -96,6 +96,21 @@ SELECT s.* FROM gateway_sends s
  WHERE s.group_name = @group_name AND s.instance = @instance AND s.boot_id = @boot_id AND s.forget_at IS NULL AND s.log_id > @after
  ORDER BY s.log_id LIMIT @max_rows;
 
+-- name: Unsettled :many
+-- Returns the sends of addresses that have results which are not settled, by log id.
+SELECT s.* FROM gateway_sends s
+  JOIN (SELECT unnest(@group_names::text[]) AS group_name, unnest(@instances::text[]) AS instance) w ON s.group_name = w.group_name AND s.instance = w.instance
+ WHERE s.forget_at IS NULL AND s.ended_at IS NOT NULL
+ ORDER BY s.log_id LIMIT @max_rows;
+
+-- name: Retried :many
+-- Returns those of the runs whose jobs allow another attempt after one of which it is unknown whether it still runs.
+SELECT r.id FROM runs_live r JOIN jobs j ON j.id = r.job_id
+ WHERE r.id = ANY (@run_ids::uuid[]) AND (j.spec->>'retry_unknown')::boolean IS TRUE;
+
+-- name: Script :one
+SELECT language, code, created_at FROM scripts WHERE job_id = @job_id AND version = @version;
+
 -- name: Results :many
 SELECT s.* FROM gateway_sends s WHERE s.log_id = ANY (@log_ids::bigint[]) AND s.ended_at IS NOT NULL ORDER BY s.log_id;
 

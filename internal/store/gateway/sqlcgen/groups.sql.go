@@ -10,6 +10,31 @@ import (
 	"net/netip"
 )
 
+const group = `-- name: Group :one
+SELECT group_name, app_name, token, networks, capacity FROM gateway_groups WHERE group_name = $1
+`
+
+type GroupRow struct {
+	GroupName string
+	AppName   string
+	Token     []byte
+	Networks  []netip.Prefix
+	Capacity  int32
+}
+
+func (q *Queries) Group(ctx context.Context, groupName string) (GroupRow, error) {
+	row := q.db.QueryRow(ctx, group, groupName)
+	var i GroupRow
+	err := row.Scan(
+		&i.GroupName,
+		&i.AppName,
+		&i.Token,
+		&i.Networks,
+		&i.Capacity,
+	)
+	return i, err
+}
+
 const groups = `-- name: Groups :many
 SELECT group_name, app_name, token, networks, capacity FROM gateway_groups WHERE group_name > $1 ORDER BY group_name LIMIT $2
 `

@@ -389,6 +389,54 @@ func (q *Queries) Results(ctx context.Context, logIds []int64) ([]GatewaySend, e
 	return items, nil
 }
 
+const retried = `-- name: Retried :many
+SELECT r.id FROM runs_live r JOIN jobs j ON j.id = r.job_id
+ WHERE r.id = ANY ($1::uuid[]) AND (j.spec->>'retry_unknown')::boolean IS TRUE
+`
+
+// Returns those of the runs whose jobs allow another attempt after one of which it is unknown whether it still runs.
+func (q *Queries) Retried(ctx context.Context, runIds []domain.RunID) ([]domain.RunID, error) {
+	rows, err := q.db.Query(ctx, retried, runIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []domain.RunID
+	for rows.Next() {
+		var id domain.RunID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const script = `-- name: Script :one
+SELECT language, code, created_at FROM scripts WHERE job_id = $1 AND version = $2
+`
+
+type ScriptParams struct {
+	JobID   int64
+	Version int32
+}
+
+type ScriptRow struct {
+	Language  string
+	Code      string
+	CreatedAt time.Time
+}
+
+func (q *Queries) Script(ctx context.Context, arg ScriptParams) (ScriptRow, error) {
+	row := q.db.QueryRow(ctx, script, arg.JobID, arg.Version)
+	var i ScriptRow
+	err := row.Scan(&i.Language, &i.Code, &i.CreatedAt)
+	return i, err
+}
+
 const send = `-- name: Send :many
 WITH held AS (
     SELECT a.group_name, a.instance, a.boot_id, a.lease_until FROM gateway_addresses a
@@ -490,6 +538,62 @@ func (q *Queries) Sweep(ctx context.Context, maxRows int32) (int64, error) {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const unsettled = `-- name: Unsettled :many
+SELECT s.log_id, s.group_name, s.instance, s.boot_id, s.run_id, s.attempt, s.bind, s.wire_id, s.handler, s.state, s.unstarted, s.accepted_at, s.sent_at, s.kill_reason, s.ended_at, s.outcome, s.reason, s.message, s.output, s.permanent, s.forget_at FROM gateway_sends s
+  JOIN (SELECT unnest($1::text[]) AS group_name, unnest($2::text[]) AS instance) w ON s.group_name = w.group_name AND s.instance = w.instance
+ WHERE s.forget_at IS NULL AND s.ended_at IS NOT NULL
+ ORDER BY s.log_id LIMIT $3
+`
+
+type UnsettledParams struct {
+	GroupNames []string
+	Instances  []string
+	MaxRows    int32
+}
+
+// Returns the sends of addresses that have results which are not settled, by log id.
+func (q *Queries) Unsettled(ctx context.Context, arg UnsettledParams) ([]GatewaySend, error) {
+	rows, err := q.db.Query(ctx, unsettled, arg.GroupNames, arg.Instances, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GatewaySend
+	for rows.Next() {
+		var i GatewaySend
+		if err := rows.Scan(
+			&i.LogID,
+			&i.GroupName,
+			&i.Instance,
+			&i.BootID,
+			&i.RunID,
+			&i.Attempt,
+			&i.Bind,
+			&i.WireID,
+			&i.Handler,
+			&i.State,
+			&i.Unstarted,
+			&i.AcceptedAt,
+			&i.SentAt,
+			&i.KillReason,
+			&i.EndedAt,
+			&i.Outcome,
+			&i.Reason,
+			&i.Message,
+			&i.Output,
+			&i.Permanent,
+			&i.ForgetAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const withdraw = `-- name: Withdraw :many

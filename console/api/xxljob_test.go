@@ -1,0 +1,57 @@
+package api_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A group is opened for executors of XXL-JOB. Its token is given or generated, is shown at most once, and stays when other settings change.
+func TestXXLJob(t *testing.T) {
+	w := newWorld(t)
+	const path = "/api/v1/groups/default/xxl-job"
+	w.must(404, "GET", path, "")
+	a := w.must(200, "PUT", path, `{"token":"default_token"}`)
+	if a.field("app_name") != "default" || a.field("capacity") != 256. || a.field("has_token") != true || !strings.Contains(a.body, "published default") || !strings.Contains(a.body, "No network") {
+		t.Errorf("with the published token: %s", a.body)
+	}
+	a = w.must(200, "PUT", path, `{"generate":true,"networks":["10.1.0.0/16","127.0.0.1"],"app_name":"Billing.Executor","capacity":5}`)
+	token, _ := a.field("token").(string)
+	if len(token) < 20 || a.field("encrypted") != true || len(a.field("warnings").([]any)) != 0 {
+		t.Errorf("with a generated token: %s", a.body)
+	}
+	a = w.must(200, "PUT", path, `{"capacity":6}`)
+	if a.field("app_name") != "Billing.Executor" || a.field("networks.1") != "127.0.0.1/32" || a.field("capacity") != 6. || a.field("has_token") != true {
+		t.Errorf("after a change of the capacity: %s", a.body)
+	}
+	for _, list := range []string{path, "/api/v1/audit?object=group/default"} {
+		if a := w.must(200, "GET", list, ""); strings.Contains(a.body, token) || strings.Contains(a.body, `default_token"`) {
+			t.Errorf("%s shows a token: %s", list, a.body)
+		}
+	}
+	if a = w.must(200, "PUT", path, `{"without_token":true,"networks":["0.0.0.0/0"]}`); a.field("has_token") != false || !strings.Contains(a.body, "every address") || !strings.Contains(a.body, "no access token") {
+		t.Errorf("without a token: %s", a.body)
+	}
+	for body, want := range map[string]string{
+		`{"token":"a","generate":true}`:                "token",
+		`{"token":"with a space"}`:                     "token",
+		`{"token":"` + strings.Repeat("x", 257) + `"}`: "token",
+		`{"networks":["10.0.0.0/33","fe80::1%eth0"]}`:  "networks[0] networks[1]",
+		`{"capacity":65537}`:                           "capacity",
+		`{"app_name":" x"}`:                            "app_name",
+		`{"colour":"red"}`:                             "colour",
+	} {
+		a := w.must(422, "PUT", path, body)
+		got := a.locations()
+		slices.Sort(got)
+		if strings.Join(slices.Compact(got), " ") != want {
+			t.Errorf("%s: %v, want %s: %s", body, got, want, a.body)
+		}
+	}
+	w.must(201, "POST", "/api/v1/groups", `{"name":"other"}`)
+	if a := w.must(422, "PUT", "/api/v1/groups/other/xxl-job", `{}`); !slices.Contains(a.locations(), "token") {
+		t.Errorf("a new group without a token: %s", a.body)
+	}
+	w.must(409, "PUT", "/api/v1/groups/other/xxl-job", `{"generate":true,"app_name":"Billing.Executor"}`)
+	w.must(404, "PUT", "/api/v1/groups/nowhere/xxl-job", `{"generate":true}`)
+}

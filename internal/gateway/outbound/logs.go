@@ -1,0 +1,202 @@
+package outbound
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/gateway/address"
+	"github.com/belfryhq/belfry/internal/gateway/clock"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/store/gateway"
+	"github.com/belfryhq/belfry/internal/xxl/protocol"
+)
+
+// Executors read a log from its first line at each call, with the only thread that also takes runs. So a tender reads one log at a time, none while a request that
+// starts a run waits, and it pauses for a multiple of what the last call took.
+const (
+	readTime   = 10 * time.Second
+	readFirst  = 500 * time.Millisecond // after the run was taken
+	readAgain  = time.Second
+	readPauses = 20 // times the last call
+	leastPause = 20 * time.Millisecond
+	mostTails  = 2000    // logs of one address
+	mostLines  = 100_000 // of one run
+	mostFaults = 5       // in a row; then the log is given up
+)
+
+// tail is the log of one attempt, as far as it was read.
+type tail struct {
+	attempt gateway.Attempt
+	logID   int64
+	timeMS  int64
+	next    int // the number of the first line that was not published
+	due     clock.Instant
+	final   bool // the run has ended: the log is read once more
+	done    bool // the end was read, or reading was given up
+	settled bool // the result is settled
+	faults  int
+}
+
+// follow begins to read the log of an attempt. The caller holds mu.
+func (t *tender) follow(a *address.Attempt) {
+	if len(t.tails) >= mostTails || a.SentAt.IsZero() || slices.ContainsFunc(t.tails, func(l *tail) bool { return l.logID == a.LogID }) {
+		return
+	}
+	l := &tail{attempt: a.Attempt, logID: a.LogID, timeMS: a.SentAt.UnixMilli(), next: 1, due: clock.Now().Add(readFirst)}
+	if l.final = a.State == address.Ended; l.final {
+		l.due, l.settled = clock.Now(), t.machine.Known(a.Attempt) == nil
+	}
+	t.tails = append(t.tails, l)
+	lifecycle.Signal(t.readSoon)
+}
+
+// finishTail makes the log of an attempt be read for the last time. The caller holds mu.
+func (t *tender) finishTail(id gateway.Attempt, settled bool) {
+	for _, l := range t.tails {
+		if l.attempt == id {
+			if !l.final {
+				l.final, l.due = true, clock.Now()
+			}
+			l.settled = l.settled || settled
+		}
+	}
+	t.tails = slices.DeleteFunc(t.tails, func(l *tail) bool { return l.done && l.settled })
+	lifecycle.Signal(t.readSoon)
+}
+
+// reads reports whether the end of a log will be read soon.
+func (t *tender) reads(logID int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(t.tails, func(l *tail) bool { return l.logID == logID && !l.done })
+}
+
+// lines returns how many lines of a log were published.
+func (t *tender) lines(logID int64) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.tails {
+		if l.logID == logID {
+			return int64(l.next - 1)
+		}
+	}
+	return 0
+}
+
+// logReader reads the logs of a tender's executor.
+type logReader struct{ *tender }
+
+// readLogs reads the logs of attempts and publishes their lines.
+func (t *logReader) readLogs() {
+	for t.ctx.Err() == nil {
+		l := t.nextTail()
+		if l == nil {
+			wait := time.NewTimer(readFirst / 5)
+			select {
+			case <-t.ctx.Done():
+			case <-t.readSoon:
+			case <-wait.C:
+			}
+			wait.Stop()
+			continue
+		}
+		begun := time.Now()
+		t.read(l)
+		if !lifecycle.Pause(t.ctx, max(readPauses*time.Since(begun), leastPause)) {
+			return
+		}
+	}
+}
+
+// nextTail returns the log to read next, or nil. Logs of ended runs come first.
+func (t *logReader) nextTail() (next *tail) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := clock.Now()
+	if t.calls > 0 || clock.Since(t.lease, now) >= Lease-margin {
+		return nil
+	}
+	for _, l := range t.tails {
+		if l.done || clock.Since(l.due, now) < 0 {
+			continue
+		}
+		if next == nil || l.final && !next.final || l.final == next.final && clock.Since(l.due, next.due) > 0 {
+			next = l
+		}
+	}
+	return next
+}
+
+// read reads a log from the first line that was not published.
+func (t *logReader) read(l *tail) {
+	t.mu.Lock()
+	from, final := l.next, l.final
+	t.mu.Unlock()
+	e, err := t.executorNow()
+	if err != nil {
+		t.readNext(l, from, final, false)
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, readTime)
+	defer cancel()
+	page, answer := e.Log(ctx, l.logID, l.timeMS, from)
+	if answer.Outcome != protocol.Taken {
+		t.readNext(l, from, false, false)
+		return
+	}
+	lines := page.Lines
+	if !final && len(lines) > 0 {
+		lines = lines[:len(lines)-1] // the executor may add to the last line
+	}
+	lines = lines[:min(len(lines), mostLines+1-from)]
+	if from+len(lines) > mostLines {
+		lines = append(slices.Clip(lines[:len(lines)-1]), "The gateway does not read more lines of this log.")
+		final = true
+	}
+	n, err := t.publishLines(l, from, lines)
+	t.readNext(l, from+n, final && err == nil, err == nil)
+}
+
+// readNext records what was read of a log.
+func (t *logReader) readNext(l *tail, next int, done, ok bool) {
+	t.mu.Lock()
+	l.next, l.due = next, clock.Now().Add(readAgain)
+	if l.faults++; ok {
+		l.faults = 0
+	}
+	if l.done = l.done || done || l.faults >= mostFaults; !l.done {
+		t.mu.Unlock()
+		return
+	}
+	t.tails = slices.DeleteFunc(t.tails, func(l *tail) bool { return l.done && l.settled })
+	t.mu.Unlock()
+	lifecycle.Signal(t.f.results.wake)
+}
+
+// publishLines publishes lines of an attempt, the first of which has the given number, and returns how many it published.
+func (t *logReader) publishLines(l *tail, first int, lines []string) (published int, err error) {
+	now := wire.Time{Time: time.Now()}
+	for published < len(lines) {
+		m := wire.Logs{V: wire.Version, Instance: t.address.Instance, RunID: l.attempt.Run.String(), Attempt: l.attempt.Number}
+		size := 0
+		for _, text := range lines[published:] {
+			text = protocol.Clip(text, wire.MaxLogLineBytes)
+			if size += len(text) + 100; len(m.Lines) > 0 && (size > wire.MaxLogBytes || len(m.Lines) == wire.MaxLogLines) {
+				break
+			}
+			m.Lines = append(m.Lines, wire.LogLine{N: int64(first + published + len(m.Lines)), At: now, Level: "info", Text: text})
+		}
+		ctx, cancel := context.WithTimeout(t.ctx, publishTime)
+		err := publish(ctx, t.f.Conn, &nats.Msg{Subject: wire.LogSubject(t.address.Group), Data: wire.Encode(m)})
+		cancel()
+		if err != nil {
+			return published, err
+		}
+		published += len(m.Lines)
+	}
+	return published, nil
+}

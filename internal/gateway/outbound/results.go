@@ -1,0 +1,284 @@
+package outbound
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/store/gateway"
+)
+
+const (
+	collectFor   = 10 * time.Millisecond  // results are published together
+	logFirst     = 500 * time.Millisecond // how long a result waits for the last lines of its log
+	lookEvery    = time.Second            // for results that are not settled
+	mostResults  = 1000                   // in one look
+	firstAgain   = 5 * time.Second        // a result is published again, and the wait doubles
+	lastAgain    = time.Minute
+	publishTime  = 3 * time.Second
+	messageBytes = 700 << 10 // of results in one message; a result has at most 80 KiB, and JSON may need more
+	mostInOne    = 100       // results in one message
+)
+
+// publisher publishes results until they are settled. Postgres keeps them, so it keeps only what saves work.
+type publisher struct {
+	f    *Fleet
+	wake chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	pending map[int64]time.Time // log ids of sends that this process has ended, and until when their logs may delay the results
+	again   map[int64]repeat
+	timed   bool // a timer will wake the publisher
+}
+
+// repeat is when a result is published again.
+type repeat struct {
+	at   time.Time
+	wait time.Duration
+}
+
+func newPublisher(f *Fleet) *publisher {
+	return &publisher{f: f, wake: make(chan struct{}, 1), pending: make(map[int64]time.Time), again: make(map[int64]repeat)}
+}
+
+// mostPending bounds the memory of results that this process has stored. Others are found by the next look.
+const mostPending = 100_000
+
+// soon publishes the results of sends. They are in Postgres.
+func (p *publisher) soon(logIDs []int64) {
+	p.mu.Lock()
+	until := time.Now().Add(logFirst)
+	for _, id := range logIDs {
+		if _, ok := p.pending[id]; !ok && len(p.pending) < mostPending {
+			p.pending[id] = until
+		}
+	}
+	p.mu.Unlock()
+	lifecycle.Signal(p.wake)
+}
+
+// run publishes until ctx ends. Results that end later are published by the next owner of the address.
+func (p *publisher) run(ctx context.Context) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			if !lifecycle.Pause(ctx, collectFor) {
+				return
+			}
+			err = p.publishPending(ctx)
+		case <-look.C:
+			err = p.publishUnsettled(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			p.f.Log.DebugContext(ctx, "cannot publish results, retrying", "err", err)
+		}
+	}
+}
+
+// publishPending publishes the results of sends that this process has ended.
+func (p *publisher) publishPending(ctx context.Context) error {
+	p.mu.Lock()
+	ids, until := make([]int64, 0, min(len(p.pending), mostResults)), make(map[int64]time.Time)
+	for id, at := range p.pending {
+		if len(ids) == mostResults {
+			lifecycle.Signal(p.wake)
+			break
+		}
+		ids, until[id] = append(ids, id), at
+		delete(p.pending, id)
+	}
+	p.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	sends, err := p.f.Records.Results(limited, ids)
+	if err != nil {
+		return err // the owners of the addresses find the results
+	}
+	p.tell(sends)
+	return p.publish(ctx, slices.DeleteFunc(sends, func(s gateway.Send) bool { return s.Settled || p.waitForLog(&s, until[s.LogID]) }))
+}
+
+// waitForLog reports whether the result of a send waits until the end of its log was read, so that it can say how many lines there are. It waits until an instant at most.
+func (p *publisher) waitForLog(s *gateway.Send, until time.Time) bool {
+	wait := time.Until(until)
+	t := p.f.find(place{s.Group, s.Instance})
+	if wait <= 0 || t == nil || !t.reads(s.LogID) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending[s.LogID] = until
+	if !p.timed {
+		p.timed = true
+		time.AfterFunc(wait, func() {
+			p.mu.Lock()
+			p.timed = false
+			p.mu.Unlock()
+			lifecycle.Signal(p.wake)
+		})
+	}
+	return true
+}
+
+// publishUnsettled publishes the results of this process's addresses that are due to be published again.
+func (p *publisher) publishUnsettled(ctx context.Context) error {
+	tenders := p.f.all()
+	if len(tenders) == 0 {
+		return nil
+	}
+	holds := make([]gateway.Hold, len(tenders))
+	for i, t := range tenders {
+		holds[i] = t.address.Hold()
+	}
+	limited, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	sends, err := p.f.Records.Unsettled(limited, holds, mostResults)
+	if err != nil {
+		return err
+	}
+	p.tell(sends)
+	return p.publish(ctx, p.due(sends, time.Now()))
+}
+
+// tell tells the tenders which attempts have ended.
+func (p *publisher) tell(sends []gateway.Send) {
+	for i := range sends {
+		s := &sends[i]
+		if t := p.f.find(place{s.Group, s.Instance}); t != nil {
+			t.ended(s)
+		}
+	}
+}
+
+// due returns the sends whose results must be published now, and forgets those that are not unsettled any more.
+func (p *publisher) due(unsettled []gateway.Send, now time.Time) (due []gateway.Send) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := make(map[int64]repeat, len(unsettled))
+	for _, s := range unsettled {
+		r, ok := p.again[s.LogID]
+		if !ok || !now.Before(r.at) {
+			due = append(due, s)
+		}
+		if ok {
+			known[s.LogID] = r
+		}
+	}
+	if len(unsettled) < mostResults {
+		p.again = known
+	}
+	return due
+}
+
+// publish publishes results, those of one instance together.
+func (p *publisher) publish(ctx context.Context, sends []gateway.Send) error {
+	of := make(map[place][]gateway.Send)
+	for _, s := range sends {
+		of[place{s.Group, s.Instance}] = append(of[place{s.Group, s.Instance}], s)
+	}
+	var failed error
+	for at, sends := range of {
+		if err := p.publishOf(ctx, at, sends); err != nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+func (p *publisher) publishOf(ctx context.Context, at place, sends []gateway.Send) error {
+	load := wire.Load{Seq: -1} // older than any other
+	t := p.f.find(at)
+	if t != nil {
+		t.mu.Lock()
+		load = t.machine.Load()
+		t.mu.Unlock()
+	}
+	for len(sends) > 0 {
+		var encoded [][]byte
+		size, n := 0, 0
+		for _, s := range sends {
+			lines := int64(0)
+			if t != nil {
+				lines = t.lines(s.LogID)
+			}
+			r := resultOf(&s, lines)
+			b := wire.AppendResult(nil, &r)
+			if size += len(b); n > 0 && (size > messageBytes || n == mostInOne) {
+				break
+			}
+			encoded, n = append(encoded, b), n+1
+		}
+		limited, cancel := context.WithTimeout(ctx, publishTime)
+		err := publish(limited, p.f.Conn, &nats.Msg{Subject: wire.ResultSubject(at.group), Data: wire.EncodeResults(load, encoded)})
+		cancel()
+		if err != nil {
+			return err
+		}
+		p.published(sends[:n], time.Now())
+		sends = sends[n:]
+	}
+	return nil
+}
+
+// published records when results are published again.
+func (p *publisher) published(sends []gateway.Send, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range sends {
+		wait := firstAgain
+		if r, ok := p.again[s.LogID]; ok {
+			wait = min(2*r.wait, lastAgain)
+		}
+		p.again[s.LogID] = repeat{now.Add(wait), wait}
+	}
+}
+
+// resultOf returns the wire form of a send's result.
+func resultOf(s *gateway.Send, lines int64) wire.Result {
+	r := wire.Result{
+		Instance: s.Instance, BootID: s.BootID, RunID: s.Run.String(), Attempt: s.Number, Bind: s.Bind, Outcome: s.Result.Outcome, Reason: s.Result.Reason,
+		Message: s.Result.Message, Output: s.Result.Output, Permanent: s.Result.Permanent, LastLine: lines,
+	}
+	if s.EndedAt != nil {
+		r.FinishedAt = wire.Time{Time: *s.EndedAt}
+	}
+	if s.SentAt != nil && s.State != gateway.Unstarted {
+		r.StartedAt = wire.Time{Time: *s.SentAt}
+	}
+	return r
+}
+
+// acknowledged reads the answer of a stream.
+func acknowledged(data []byte) error {
+	var ack struct {
+		Stream string `json:"stream"`
+		Error  *struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	switch err := json.Unmarshal(data, &ack); {
+	case err != nil:
+		return fmt.Errorf("read the acknowledgement of a stream: %w", err)
+	case ack.Error != nil:
+		return fmt.Errorf("the stream refused the message: %s (%d)", ack.Error.Description, ack.Error.Code)
+	case ack.Stream == "":
+		return fmt.Errorf("the answer is not the acknowledgement of a stream")
+	}
+	return nil
+}
