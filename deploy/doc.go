@@ -6,10 +6,13 @@
 //     command line.
 //   - nats_test.go starts the services of compose.yaml as processes on this machine: three NATS servers with their
 //     configuration, and the image's binary in each role with the services' commands and environment.
+//   - containers_linux_test.go runs the services of compose.yaml with podman, for .ci/long compose.
 //   - package_test.go checks the configuration and the scripts of the packages.
 //   - systemd_test.go checks the units with systemd, and their commands with the belfry command line.
 //   - metrics_test.go compares the alert rules and the dashboard with the metrics in the code.
 //
-// The tests do not build or pull images, do not run the compose file in Docker, and do not build packages. The parts packages, release and
-// images of .ci/long build, install and run what a release contains.
+// Directory helm has the Helm chart, whose tests are a separate module.
+//
+// The tests do not build or pull images, do not run the compose file in Docker, and do not build packages. The parts packages, release,
+// images and compose of .ci/long build, install and run what a release contains.
 package deploy

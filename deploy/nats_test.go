@@ -288,22 +288,32 @@ func (w *world) logIn(console string) (*client.Client, string) {
 // each.
 func (w *world) pastesThePage(console string) map[string]string {
 	w.t.Helper()
-	page, err := os.ReadFile("../docs/deploy.md")
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	said, home := make(map[string]string), w.t.TempDir()
-	for _, m := range regexp.MustCompile(`docker compose run --rm -T cli ([a-z0-9 -]+[a-z])`).FindAllStringSubmatch(string(page), -1) {
-		cmd := exec.Command(binary(w.t), strings.Fields(m[1])...)
+	for _, args := range cliCommands(w.t) {
+		cmd := exec.Command(binary(w.t), args...)
 		cmd.Env = []string{"HOME=" + home, "BELFRY_SERVER=" + console}
 		cmd.Stdin = strings.NewReader(w.secrets["BELFRY_ADMIN_PASSWORD"] + "\n")
 		out, err := cmd.Output()
 		if err != nil {
-			w.t.Fatalf("%s: %v", m[1], err)
+			w.t.Fatalf("%s: %v", args, err)
 		}
-		said[m[1]] = strings.TrimSpace(string(out))
+		said[strings.Join(args, " ")] = strings.TrimSpace(string(out))
 	}
 	return said
+}
+
+// cliCommands returns the commands of docs/deploy.md for the service cli, in their order.
+func cliCommands(t testing.TB) [][]string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands [][]string
+	for _, m := range regexp.MustCompile(`docker compose run --rm -T cli ([a-z0-9 -]+[a-z])`).FindAllStringSubmatch(string(page), -1) {
+		commands = append(commands, strings.Fields(m[1]))
+	}
+	return commands
 }
 
 // runsAJob creates a job that fires once by its schedule, and waits until it has run.

@@ -67,6 +67,10 @@ func TestGroupWithoutExecutors(t *testing.T) {
 		w.becomes(id, "succeeded")
 	}
 	w.eventually("the metrics show which group has no executor", func() bool { return fmt.Sprint(w.readyInstances()) == "map[g:1 h:0]" })
+	// An instance that cannot write its results takes no runs. A full one will. Its heartbeat comes later, so when it is counted, both are known.
+	w.join("unfit", func(p *puppet) { p.group, p.unfit = "h", &wire.Unfit{Reason: wire.UnfitSpoolFull} })
+	w.join("full", func(p *puppet) { p.handlers, p.capacity, p.taken = []string{"aaa"}, 1, 1 })
+	w.eventually("the metrics count instances that take runs", func() bool { return fmt.Sprint(w.readyInstances()) == "map[g:2 h:0]" })
 }
 
 // readyInstances returns the metric belfry_ready_instances by group.

@@ -37,6 +37,7 @@ type puppet struct {
 	leave     func() // ends the instance: it sends and answers nothing more
 	hush      func() // ends its heartbeats
 	heartbeat bool
+	unfit     *wire.Unfit
 	older     bool // sends heartbeats without a beat number, as an older executor does
 
 	mu      sync.Mutex
@@ -136,7 +137,7 @@ func (p *puppet) beat() {
 	p.seq++
 	h := wire.Heartbeat{
 		V: wire.Version, Instance: p.name, Group: p.group, BootID: p.boot, Handlers: p.handlers, Languages: p.languages, Capacity: p.capacity, Running: p.taken,
-		Seq: p.seq, Draining: p.drained,
+		Seq: p.seq, Draining: p.drained, Unfit: p.unfit,
 	}
 	p.beats = append(p.beats, time.Now())
 	if !p.older {

@@ -51,7 +51,9 @@ func (h *hold) note(sent instant, seq uint64, err error) {
 		*h = hold{seq: seq}
 	case errors.Is(err, errNameTaken):
 		h.taken, h.unsure = true, false
-	case h.seq != 0 && !h.taken && maybeStored(err):
+	// A stream without a quorum may store a heartbeat when it has a leader again, long after it was sent. So every further
+	// failure extends the time.
+	case h.seq != 0 && !h.taken && (h.unsure || maybeStored(err)):
 		h.unsure, h.unsureAt = true, sent
 	}
 }

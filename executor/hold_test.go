@@ -224,4 +224,9 @@ func TestMaybeStored(t *testing.T) {
 	if got := h.expectations(instant{mono: wire.LeaseTTL + 1}); len(got) != 2 {
 		t.Errorf("after it has expired: %v", got)
 	}
+	// A stream without a quorum stores it only when it has a leader again.
+	h.note(instant{mono: 5 * wire.LeaseTTL}, 0, nats.ErrNoResponders)
+	if got := h.expectations(instant{mono: 6 * wire.LeaseTTL}); len(got) != 3 {
+		t.Errorf("after an outage of the stream: %v", got)
+	}
 }

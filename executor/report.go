@@ -50,6 +50,8 @@ type reporter struct {
 	sendNow  chan struct{}
 	changed  chan struct{} // signalled when a publish returns or results are settled
 
+	wellSince time.Time // since when a spool in trouble is well; zero: it is not; used like probed
+
 	mu      sync.Mutex
 	pending map[attemptKey]*pending // the newest result of each attempt; in rare cases, an earlier boot has another one
 	writing []*pending              // not in the spool yet; at most one per slot
@@ -300,10 +302,20 @@ func (r *reporter) probe(now time.Time) {
 	r.probed = r.spool.probe()
 }
 
-// measure records whether the spool can keep more results, and logs each change. err is the error of a write.
+// measure records whether the spool can keep more results, and logs each change. err is the error of a write. A trouble is over after
+// the spool has been well for a while, because space that is freed on a full disk may be taken again at once.
 func (r *reporter) measure(err error) {
 	now := r.diagnose(err)
-	before := r.trouble.Swap(now)
+	before := r.trouble.Load()
+	if now != nil || before == nil {
+		r.wellSince = time.Time{}
+	} else if r.wellSince.IsZero() {
+		r.wellSince = time.Now()
+	}
+	if now == nil && before != nil && time.Since(r.wellSince) < wire.HeartbeatEvery {
+		return
+	}
+	r.trouble.Store(now)
 	switch {
 	case now != nil && before == nil:
 		r.log.Error("the result spool is full or cannot be written, offers are refused until it has room and can be written",

@@ -143,6 +143,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	}
 	r.settled([]wire.Ref{{RunID: "r1", Attempt: 1}})
 	r.write()
+	writeLater(r)
 	if r.trouble.Load() != nil {
 		t.Error("still full")
 	}

@@ -303,7 +303,7 @@ func (a *Assigner) count(ctx context.Context) error {
 		}
 		ready[k.Group] = 0
 		for _, i := range a.Roster.Instances(k.Group) {
-			if !i.Draining {
+			if i.TakesRuns() {
 				ready[k.Group]++
 			}
 		}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A minimal Belfry executor. docs/wire.md, section "A minimal executor", describes it. It needs nats-py: pip install nats-py==2.9.0
+"""A minimal Belfry executor. docs/wire.md, section "A minimal executor", describes it. It needs nats-py: pip install nats-py==2.16.0
 
 Results are stored only in memory. If this process is killed, runs whose results are not settled are lost.
 Another module can import this one, add handlers to HANDLERS, and call asyncio.run(Executor().run()).

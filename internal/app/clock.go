@@ -48,7 +48,7 @@ func (w *clockWatch) noticed(ctx context.Context, d domain.Disturbance) {
 	case d.Kind == domain.PostgresAway && !w.schedules:
 		return
 	case d.Kind == domain.PostgresAway:
-		w.log.WarnContext(ctx, "Postgres could not be reached, fire times since then follow the misfire policies of their jobs", "took", d.To.Sub(d.From).Round(time.Millisecond).String())
+		w.log.WarnContext(ctx, "Postgres was unavailable, fire times since then follow the misfire policies of their jobs", "took", d.To.Sub(d.From).Round(time.Millisecond).String())
 	case d.Back():
 		w.log.WarnContext(ctx, "the database's clock stepped back, nothing fires until it has reached the time of the next fire", "step", d.Step.String())
 	default:

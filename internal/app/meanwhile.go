@@ -7,16 +7,24 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/internal/build"
 )
 
 // meanwhile serves HTTP on ln while a role waits for Postgres: the process is alive but not ready. Without it, a liveness probe
-// would fail for a process that starts during an outage, and requests would hang. The returned function stops serving and
-// leaves ln open for its next user. Call it once.
-func meanwhile(ln net.Listener, b build.Info) (end func()) {
+// would fail for a process that starts during an outage, and requests would hang. metrics says that ln serves metrics without a token: they
+// then say that Postgres is unavailable. The returned function stops serving and leaves ln open for its next user. Call it once.
+func meanwhile(ln net.Listener, b build.Info, metrics bool) (end func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", system.Alive(b))
+	if metrics {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: serverUp, Help: serverUpHelp, ConstLabels: prometheus.Labels{"server": "postgres"}}))
+		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("Retry-After", "1")

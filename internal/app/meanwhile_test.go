@@ -154,8 +154,11 @@ func TestMeanwhileHandsOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := meanwhile(ln, build.Info{})
+	end := meanwhile(ln, build.Info{}, true)
 	address := ln.Addr().String()
+	if status, text := ask(address, "/metrics"); status != http.StatusOK || !strings.Contains(text, `belfry_server_up{server="postgres"} 0`) {
+		t.Errorf("metrics: %d %s", status, text)
+	}
 	if status, _ := ask(address, "/"); status != http.StatusServiceUnavailable {
 		t.Errorf("before: %d", status)
 	}

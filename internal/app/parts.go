@@ -116,7 +116,7 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s}).Run)
 	p.addUsage(group.New(s.Pool()), attention.New(s.Pool()), d.Instances)
-	p.addPressure(view.New(s.Pool()))
+	p.addPressure(view.NewPostgres(s.Pool()))
 	p.add("executor versions", boots.New(group.New(s.Pool()), d.Instances, p.log).Run)
 	p.add("run statistics", statistics.New(statstore.New(s.Pool()), p.log, p.registry).Run)
 	p.add("fire check", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)

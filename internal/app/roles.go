@@ -45,7 +45,7 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 		return nil, err
 	}
 	if ln != nil {
-		defer meanwhile(ln, a.Build)()
+		defer meanwhile(ln, a.Build, name != "console")()
 	}
 	s, err := p.openStore(ctx, a.storeConfig(db.DatabaseURL.Reveal(), pool, t, name))
 	if err != nil {
@@ -105,6 +105,7 @@ func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
 	if err != nil {
 		return err
 	}
+	r.servers.planningFails = r.store.PlanningFails
 	r.addScheduler(r.store, d)
 	r.addMetrics(ln)
 	return r.run(ctx, "scheduler")
@@ -203,7 +204,7 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 // ensureAccounts creates the first user and the first group if there are none. While it waits for Postgres, it serves HTTP on ln
 // (see meanwhile).
 func (r *role) ensureAccounts(ctx context.Context, ln net.Listener, users *account.Users, password config.Secret) error {
-	defer meanwhile(ln, r.app.Build)()
+	defer meanwhile(ln, r.app.Build, false)()
 	return r.patiently(ctx, func() error {
 		if err := r.ensureAdmin(ctx, users, password, ""); err != nil {
 			return err

@@ -1,11 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,7 +27,17 @@ type servers struct {
 	nc                  *nats.Conn
 	postgres, jetStream *probe
 	lost                chan struct{} // capacity 1; receives when no server answers for the stream of the probe
+
+	planningFails func() time.Duration // nil in roles that do not plan
 }
+
+// planningGrace is how long planning may fail while its role is ready. A lock can stop planning although Postgres accepts writes.
+const planningGrace = 10 * time.Second
+
+const (
+	serverUp     = "belfry_server_up"
+	serverUpHelp = "Whether Postgres accepts this process's writes, NATS is connected, and JetStream accepts messages: 1 or 0."
+)
 
 // addServers adds the probes and their metrics.
 func (p *process) addServers(s *store.Store, nc *nats.Conn) (*servers, error) {
@@ -44,7 +56,8 @@ func (p *process) addServers(s *store.Store, nc *nats.Conn) (*servers, error) {
 	v.jetStream = newProbe("jetstream", electionGrace, func(ctx context.Context) error { return v.write(ctx, js) },
 		func(ctx context.Context, err error) {
 			if err != nil {
-				p.log.WarnContext(ctx, "JetStream accepts no messages, due runs wait until it does", "reason", err)
+				p.log.WarnContext(ctx, "JetStream accepts no messages, due runs wait until it does", "reason", err,
+					"unreachable", cmp.Or(strings.Join(natsinfra.Silent(ctx, nc.Servers()), ", "), "none, all NATS servers answer"))
 				return
 			}
 			p.log.InfoContext(ctx, "JetStream accepts messages again")
@@ -75,7 +88,7 @@ func (v *servers) meter(registry prometheus.Registerer) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"server": server}}, value))
 	}
 	for _, c := range v.checks(false) {
-		gauge("belfry_server_up", "Whether Postgres accepts this process's writes, NATS is connected, and JetStream accepts messages: 1 or 0.", c.Name, func() float64 {
+		gauge(serverUp, serverUpHelp, c.Name, func() float64 {
 			if c.Probe(context.Background()) == nil {
 				return 1
 			}
@@ -90,7 +103,7 @@ func (v *servers) meter(registry prometheus.Registerer) {
 
 // checks returns the checks of /readyz. None of them waits. A console is ready without NATS, because users can see and change jobs.
 func (v *servers) checks(console bool) []system.Check {
-	return []system.Check{
+	checks := []system.Check{
 		{Name: "postgres", Probe: func(context.Context) error { return v.postgres.Err() }},
 		{Name: "nats", Optional: console, Probe: func(context.Context) error {
 			if !v.connected() {
@@ -100,6 +113,15 @@ func (v *servers) checks(console bool) []system.Check {
 		}},
 		{Name: "jetstream", Optional: console, Probe: func(context.Context) error { return v.jetStream.Err() }},
 	}
+	if v.planningFails != nil {
+		checks = append(checks, system.Check{Name: "planning", Probe: func(context.Context) error {
+			if v.planningFails() > planningGrace {
+				return domain.NewError(domain.Unavailable, "Postgres does not complete the planning of runs")
+			}
+			return nil
+		}})
+	}
+	return checks
 }
 
 // readyz answers for a role without a console.

@@ -187,6 +187,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 			return err
 		}
 	}
+	servers.planningFails = s.store.PlanningFails
 	s.addScheduler(s.store, d)
 	accounts := account.New(s.store.Pool())
 	web := s.c.Web

@@ -40,7 +40,7 @@ func placeText(instance, version string) string {
 	case version == "":
 		return ", on " + instance
 	}
-	return fmt.Sprintf(", on %s (%s)", instance, version)
+	return fmt.Sprintf(", on %s, executor version %s", instance, version)
 }
 
 // healthPairs shows how a job fares, in the table of one job.

@@ -12,7 +12,7 @@ type DisturbanceKind string
 // The kinds of disturbances.
 const (
 	ClockStep    DisturbanceKind = "clock_step"    // the database's clock was set, or another server with another clock took over
-	PostgresAway DisturbanceKind = "postgres_away" // a scheduler could not reach Postgres
+	PostgresAway DisturbanceKind = "postgres_away" // Postgres did not answer a scheduler, or did not complete its planning
 	Restored     DisturbanceKind = "restored"      // the database was restored to its state of From; until To, runs may have started that it does not know
 )
 

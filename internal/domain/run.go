@@ -143,6 +143,11 @@ type Instance struct {
 	NotOffered *explain.Explanation `json:"not_offered,omitempty" doc:"Why Belfry offers no runs to this instance now; absent if it does"`
 }
 
+// TakesRuns reports whether the instance takes runs now, or as soon as it has room.
+func (i *Instance) TakesRuns() bool {
+	return i.NotOffered == nil || i.NotOffered.Code == explain.InstanceFull || i.NotOffered.Code == explain.InstanceRefused
+}
+
 // Offers reports whether the instance offers a target (JobSpec.Target).
 func (i *Instance) Offers(target string) bool { return Offers(i.Handlers, i.Languages, target) }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -135,11 +137,20 @@ func TestJetStreamWithoutQuorum(t *testing.T) {
 		fault.begin(0)
 		fault.begin(1)
 		f.noticesJetStream()
+		// Each process names the servers that do not answer.
+		down := []string{servers.Nodes[0].Addr(), servers.Nodes[1].Addr()}
+		slices.Sort(down)
+		f.members[1].logs(`"unreachable":"` + strings.Join(down, ", ") + `"`)
 		fault.end(0)
 		fault.end(1)
 		f.becomesReady()
 	}
 	f.isQuiet()
+	for _, m := range f.members {
+		if strings.Contains(strings.Join(m.stderr.snapshot(), "\n"), "uses the name of this instance") {
+			t.Errorf("%s takes its own heartbeat for that of another process", m.name)
+		}
+	}
 }
 
 // The disk of NATS is full. Each role says that JetStream is unavailable, although NATS accepts connections. When there is space again
@@ -185,6 +196,36 @@ func TestJetStreamDiskFull(t *testing.T) {
 	file.Close()
 	c.nats.kill() // a stream whose write failed accepts no messages until NATS is restarted
 	c.startNATS()
+	f.becomesReady()
+	f.isQuiet()
+}
+
+// The disk of Postgres is full. Postgres still writes to the present file of its log, but its tables cannot grow. Schedulers, dispatchers and consoles say
+// that it is unavailable, until there is space again.
+func TestPostgresDiskFull(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "pg")
+	if why := rig.SmallDisk(t, dir, "400m"); why != "" {
+		t.Skip("NOT COVERED: " + why)
+	}
+	server := startPostgres(t, dir, nil)
+	if err := store.Migrate(t.Context(), server.URL()); err != nil {
+		t.Fatal(err)
+	}
+	f := newFleet(newClusterOn(t, server.URL()))
+	empty, err := rig.Fill(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range f.members {
+		if m.name == "i1" {
+			f.says(m, http.StatusOK, "ok")
+			continue
+		}
+		f.says(m, http.StatusServiceUnavailable, "unavailable: postgres")
+		m.logs("is its disk full?")
+	}
+	empty()
 	f.becomesReady()
 	f.isQuiet()
 }

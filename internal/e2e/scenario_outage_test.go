@@ -169,7 +169,7 @@ func TestScenarioPostgresAwayForAMinute(t *testing.T) {
 		t.Errorf("these disturbances are recorded: %s, from %s to %s", n, begun, ended)
 	}
 	_, out, errs := c.command("job", "why", group+"/"+ticks[0].Name, "--at", domain.At(begun.Add(away/2).Truncate(time.Second)).String())
-	if !strings.Contains(out, "Postgres could not be reached from") || strings.Contains(out, "at work") {
+	if !strings.Contains(out, "Postgres was unavailable from") || strings.Contains(out, "at work") {
 		t.Errorf("belfry job why does not name the absence of Postgres:\n%s%s", out, errs)
 	}
 }

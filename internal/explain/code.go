@@ -63,7 +63,7 @@ const (
 	JobPaused    Code = "job_paused"    // they were due in a pause of the job itself
 	Unexplained  Code = "unexplained"   // the fire check found neither a run nor an entry
 	ClockStepped Code = "clock_stepped" // the database's clock stepped over them
-	PostgresAway Code = "postgres_away" // the scheduler could not reach Postgres
+	PostgresAway Code = "postgres_away" // Postgres did not answer, or did not complete the planning
 	Restored     Code = "restored"      // the database was restored to an earlier state, so they may have run
 )
 

@@ -8,7 +8,7 @@ import (
 // Disturbed describes a disturbance of the kind clock_step, postgres_away or restored, between two instants.
 func Disturbed(language Language, kind string, step time.Duration, from, to string) string {
 	if kind == kindPostgresAway {
-		return language.Format("Postgres could not be reached from %s to %s", "从 %s 到 %s 无法连接数据库", from, to)
+		return language.Format("Postgres was unavailable from %s to %s", "从 %s 到 %s 数据库不可用", from, to)
 	}
 	if kind == kindRestored {
 		return language.Format("the database was restored to its state of %s, and does not know what ran from then until %s",

@@ -197,7 +197,7 @@ func TestChineseMissed(t *testing.T) {
 	}{
 		{explain.Of(explain.NoScheduler, explain.OutcomeSkip, 0, 5000, 3_723_000), "调度器未能在应触发时刻后的 5 秒内处理（最多迟了 1 小时 2 分 3 秒）；策略为 skip，不补跑"},
 		{explain.Of(explain.ClockStepped, explain.OutcomeSkip, 0, 30_000, "12:00:00", "12:00:30"), "数据库时钟向前跳变了 30 秒（跳变前最后读数 12:00:00，跳变后首个读数 12:00:30）；策略为 skip，不补跑"},
-		{explain.Of(explain.PostgresAway, explain.OutcomeFireOnce, 0, "12:00:00", "12:01:00"), "从 12:00:00 到 12:01:00 无法连接数据库；按 fire_once 策略补跑最近一次"},
+		{explain.Of(explain.PostgresAway, explain.OutcomeFireOnce, 0, "12:00:00", "12:01:00"), "从 12:00:00 到 12:01:00 数据库不可用；按 fire_once 策略补跑最近一次"},
 		{explain.Of(explain.Restored, "12:00:00", "12:01:00"), "数据库已恢复到 12:00:00 的状态，不知道从那时到 12:01:00 执行过什么；它们可能已经执行过，不再补跑"},
 		{explain.Of(explain.GroupPaused, explain.OutcomeFireAll, 100, pause), "执行器组 web 由 ann 暂停，自 2026-01-01T00:00:00.000Z 起（磁盘）；按 fire_all 策略补跑最近 100 次"},
 		{explain.Of(explain.JobPaused, explain.OutcomeSkip, 0, explain.List{{"", "2026-01-01", "2026-01-02", "ann", "", true, true}}), "任务由 ann 暂停，时间为 2026-01-01 至 2026-01-02；策略为 skip，不补跑"},

@@ -80,7 +80,7 @@ func TestDisturbancesHideNoGap(t *testing.T) {
 func TestExplainDisturbances(t *testing.T) {
 	forward, away := step(5, 40, 30), postgresAway(5, 40)
 	const stepped = "the database's clock stepped forward by 30s (last reading before the step: 2026-03-28 12:00:05Z, first one after it: 2026-03-28 12:00:40Z)"
-	const unreachable = "Postgres could not be reached from 2026-03-28 12:00:05Z to 2026-03-28 12:00:40Z"
+	const unreachable = "Postgres was unavailable from 2026-03-28 12:00:05Z to 2026-03-28 12:00:40Z"
 	ledger := func(why explain.Note) []Missed {
 		return []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Why: why.Explanation()}}}
 	}
@@ -105,7 +105,7 @@ func TestExplainDisturbances(t *testing.T) {
 		"a step, missed and named":              {forward, nil, ledger(explain.Of(explain.ClockStepped, explain.OutcomeSkip, 0, 30_000, "a", "b")), FateMissed, "3", "stepped forward by 30s (last reading before the step: a, first one after it: b); the policy is skip"},
 		"Postgres away, made up for":            {away, []Run{misfire}, nil, FateLate, "postgres_away", "30s late: " + unreachable + ", and the misfire policy made up for it"},
 		"Postgres away, missed":                 {away, nil, ledger(explain.Of(explain.NoScheduler, explain.OutcomeSkip, 0, 5000, 30_000)), FateMissed, "3", unreachable},
-		"Postgres away, missed and named":       {away, nil, ledger(explain.Of(explain.PostgresAway, explain.OutcomeSkip, 0, "a", "b")), FateMissed, "3", "Postgres could not be reached from a to b; the policy is skip"},
+		"Postgres away, missed and named":       {away, nil, ledger(explain.Of(explain.PostgresAway, explain.OutcomeSkip, 0, "a", "b")), FateMissed, "3", "Postgres was unavailable from a to b; the policy is skip"},
 		"a step back, which makes nothing late": {step(40, 10, -30), nil, ledger(explain.Of(explain.NoScheduler, explain.OutcomeSkip, 0, 5000, 30_000)), FateMissed, "3", "the policy is skip"},
 	} {
 		t.Run(name, func(t *testing.T) {

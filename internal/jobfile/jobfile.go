@@ -75,7 +75,7 @@ type File struct {
 }
 
 // readOnly are the fields that the server adds to a job. An exported file may contain them.
-var readOnly = []string{"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note", "health",
+var readOnly = []string{"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note", "health", "schedule_description",
 	"paused_at", "paused_until", "pause_reason", "paused_by"}
 
 // New returns an empty File.

@@ -16,8 +16,8 @@ import (
 // logKeys are the keys of log records. A new key is added here on purpose: the same thing has the same key everywhere.
 var logKeys = strings.Fields(`
 	job_id job run_id attempt attempts instance group version err
-	action after actor alert_id bulk_id bytes channel commit count dir account events expires_at file first kind key lag last level line major max_bytes method mode n object
-	outcome panic path pids reason remote results role runs script server sha256 signal stack step subject text took trace_id url within
+	action after actor alert_id application bulk_id bytes channel clients commit count dir account events expires_at file first kind key lag last level line major max_bytes method mode n object
+	outcome panic path pid pids reason remote results role runs script server sha256 signal stack step subject text took trace_id unreachable url within
 `)
 
 // A logCall is a call that writes a log record, outside tests.

@@ -194,6 +194,8 @@ var matrix = []entry{
 	{pkg: "internal/modules/...", ours: []string{"internal/modules"}},
 	{pkg: "internal/layout"},
 	{pkg: "deploy"},
+	// A separate module, with the tests of the Helm chart.
+	{pkg: "deploy/helm", others: standardOnly},
 }
 
 var everything = []string{"..."}

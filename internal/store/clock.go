@@ -26,6 +26,7 @@ type clock struct {
 
 	mu    sync.Mutex
 	asked time.Time            // guarded by mu; the first question since the last answer; zero if there is none
+	stuck time.Time            // guarded by mu; since when planning fails, on the database's clock; zero if it works
 	known []domain.Disturbance // guarded by mu; the newest ones, of at most knownMax
 	fresh []domain.Disturbance // guarded by mu; those of known that KeepClock has not reported yet
 }
@@ -126,9 +127,60 @@ func (s *Store) disturbances(ctx context.Context, q *sqlcgen.Queries, now time.T
 			return nil, err
 		}
 	}
+	s.clock.planningWorks(now.UTC())
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()
 	return slices.Clone(s.clock.known), nil
+}
+
+// PlanningFails returns for how long planning has failed because Postgres could not complete it, for example because of a lock; 0 if the
+// last attempt succeeded.
+func (s *Store) PlanningFails() time.Duration {
+	s.clock.mu.Lock()
+	defer s.clock.mu.Unlock()
+	if s.clock.stuck.IsZero() {
+		return 0
+	}
+	return max(s.Now().Sub(s.clock.stuck), 0)
+}
+
+// planned notes the outcome of an attempt to plan that began at the instant begun of the database's clock.
+func (c *clock) planned(begun time.Time, err error) {
+	if err == nil {
+		c.planningWorks(begun)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stuck.IsZero() && domain.CodeOf(err) == domain.Unavailable {
+		c.stuck = begun
+	}
+}
+
+// planningWorks notes that a transaction plans at an instant of the database's clock. If planning failed for longer than the tolerance
+// until then, Postgres was unavailable, although it may have answered other queries. A reading of the clock may have noticed the same.
+func (c *clock) planningWorks(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := c.stuck
+	c.stuck = time.Time{}
+	if since.IsZero() || now.Sub(since) <= c.tolerance {
+		return
+	}
+	noticed := func(d domain.Disturbance) bool {
+		return d.Kind == domain.PostgresAway && !d.From.After(since.Add(c.tolerance)) && !d.To.Before(now.Add(-c.tolerance))
+	}
+	if !slices.ContainsFunc(c.known, noticed) {
+		c.add(domain.Disturbance{Kind: domain.PostgresAway, From: since, To: now})
+	}
+}
+
+// add adds disturbances that were noticed. The caller holds mu.
+func (c *clock) add(found ...domain.Disturbance) {
+	c.fresh = append(c.fresh, found...)
+	c.known = append(c.known, found...)
+	c.known = c.known[max(0, len(c.known)-knownMax):]
+	c.fresh = c.fresh[max(0, len(c.fresh)-knownMax):]
 }
 
 func (c *clock) stale(now, wall time.Time) bool {
@@ -169,11 +221,7 @@ func (c *clock) accept(r *reading, answered time.Time) {
 		return
 	}
 	away := !asked.IsZero() && answered.Sub(asked) > c.tolerance
-	found := compare(old, r, away)
-	c.fresh = append(c.fresh, found...)
-	c.known = append(c.known, found...)
-	c.known = c.known[max(0, len(c.known)-knownMax):]
-	c.fresh = c.fresh[max(0, len(c.fresh)-knownMax):]
+	c.add(compare(old, r, away)...)
 }
 
 // compare returns the disturbances between two readings. away means that Postgres did not answer in between.

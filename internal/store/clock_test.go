@@ -108,3 +108,33 @@ func TestAbsence(t *testing.T) {
 		t.Errorf("%d disturbances are kept", len(c.known))
 	}
 }
+
+// Planning that fails although Postgres answers other queries is an absence of Postgres, from the first failure to the next success. An
+// absence that a reading of the clock has noticed is not noticed again.
+func TestPlanningFails(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	unavailable := domain.NewError(domain.Unavailable, "locked")
+	c := clock{tolerance: 5 * time.Second}
+	c.planned(at(0), domain.NewError(domain.Internal, "not because of Postgres"))
+	c.planned(at(10), unavailable)
+	c.planned(at(14), nil)
+	if got := c.takeFresh(); len(got) > 0 {
+		t.Errorf("a short failure: %+v", got)
+	}
+	c.planned(at(20), unavailable)
+	c.planned(at(30), unavailable)
+	c.planningWorks(at(40))
+	c.planned(at(39), nil)
+	want := []domain.Disturbance{{Kind: domain.PostgresAway, From: at(20), To: at(40)}}
+	if got := c.takeFresh(); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	c.planned(at(50), unavailable)
+	c.add(domain.Disturbance{Kind: domain.PostgresAway, From: at(48), To: at(71)})
+	c.planningWorks(at(72))
+	if len(c.known) != 2 {
+		t.Errorf("an absence is noticed twice: %+v", c.known)
+	}
+}

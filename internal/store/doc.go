@@ -33,7 +33,8 @@
 // clock, and on Linux with the boot-time clock, which continues while the machine sleeps. The error of the two readings
 // is at most half their round trips, and clocks are slewed by at most 500 ppm each. A larger difference of more than a
 // second is a step: someone has set the clock of the Postgres host, or a failover led to a host with another clock. The
-// time during which no question was answered is an absence of Postgres if it exceeds the misfire tolerance. The planning
+// time during which no question was answered is an absence of Postgres if it exceeds the misfire tolerance. So is the time during
+// which planning failed although questions were answered, because of a lock or because Postgres was read-only. The planning
 // queries return the database's clock too. If it contradicts the estimate, planning reads the clock before it decides,
 // because planning may run before the periodic reading.
 //

@@ -109,6 +109,12 @@ func (s *Store) changePause(ctx context.Context, group string, change func(*sqlc
 // TendPauses takes back runs that were planned into a pause before it began, and makes the jobs of ended pauses due for
 // planning, up to batch jobs of each pause. It reports whether more is left to do.
 func (s *Store) TendPauses(ctx context.Context, batch int) (more bool, err error) {
+	begun := s.Now()
+	defer func() {
+		if err != nil {
+			s.clock.planned(begun, err) // schedulers plan only after this
+		}
+	}()
 	pauses, err := s.q.OpenPauses(ctx)
 	if err != nil {
 		return false, pgerr.Translate(err)

@@ -29,10 +29,12 @@ func (s *Store) PlanDue(ctx context.Context, batch int, near bool) (Planned, err
 	if near {
 		set = set.Nearby()
 	}
+	begun := s.Now()
 	out, err := s.planDue(ctx, batch, set, true)
 	if wasPlanned(err) {
 		out, err = s.planDue(ctx, batch, set, false)
 	}
+	s.clock.planned(begun, err)
 	return out, err
 }
 

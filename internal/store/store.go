@@ -52,6 +52,8 @@ type Store struct {
 	lastSweep   atomic.Int64                    // when ClaimNear last searched all live runs, in Unix nanoseconds
 	lastLook    atomic.Int64                    // the same for BoundBoots
 	lastVacuum  atomic.Int64                    // the same for Vacuum
+	checks      atomic.Int64                    // calls of Check
+	noSpace     atomic.Bool                     // the last checkSpace failed
 }
 
 // FollowUps turns follow-ups into River jobs within a transaction.
@@ -133,7 +135,8 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 func (s *Store) Close() { s.pool.Close() }
 
 // Check reports whether Postgres accepts writes, by writing a few bytes to its log without a table. It also fails on a standby, and
-// while a commit waits for a synchronous standby that is gone. All errors have the code Unavailable.
+// while a commit waits for a synchronous standby that is gone. Every spaceEvery calls, it also checks that Postgres can write files. All errors have the
+// code Unavailable.
 func (s *Store) Check(ctx context.Context) error {
 	wrote := false
 	err := s.pool.QueryRow(ctx, `SELECT CASE WHEN current_setting('transaction_read_only')::boolean THEN false
@@ -144,7 +147,26 @@ func (s *Store) Check(ctx context.Context) error {
 	case !wrote:
 		return domain.NewError(domain.Unavailable, "Postgres accepts no writes: it is a standby, or read-only")
 	}
+	if s.checks.Add(1)%spaceEvery != 1 && !s.noSpace.Load() {
+		return nil
+	}
+	err = s.checkSpace(ctx)
+	s.noSpace.Store(err != nil)
+	if err != nil {
+		return domain.WrapError(domain.Unavailable, "write a file of Postgres, is its disk full?", err)
+	}
 	return nil
+}
+
+const spaceEvery = 4
+
+// checkSpace makes Postgres write a temporary file of 200 KB. While its disk is full, tables cannot grow, but its log still has files that
+// it uses again. The file costs Postgres less than a millisecond.
+func (s *Store) checkSpace(ctx context.Context) error {
+	var b pgx.Batch
+	b.Queue(`SELECT set_config('work_mem', '64kB', true)`)
+	b.Queue(`SELECT count(*) FROM (SELECT g, repeat('x', 400) AS pad FROM generate_series(1, 500) g ORDER BY g DESC, pad OFFSET 0) x`)
+	return s.pool.SendBatch(ctx, &b).Close()
 }
 
 // Settings returns the rules of time for planning.

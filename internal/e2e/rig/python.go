@@ -15,7 +15,7 @@ import (
 )
 
 // natsPy is the client library that docs/examples/executor.py needs.
-const natsPy = "nats-py==2.9.0"
+const natsPy = "nats-py==2.16.0"
 
 // Python returns a Python interpreter that has the library of docs/examples/executor.py. Why is the reason if there is
 // none. The library is kept in a virtual environment in the user's cache directory. Python downloads it only if

@@ -230,6 +230,39 @@ func TestPostgresAway(t *testing.T) {
 	}
 }
 
+// While Postgres is read-only, tokens and sessions are still recognized, although their use cannot be recorded.
+func TestReadOnlyPostgres(t *testing.T) {
+	s, pool := open(t)
+	if _, _, err := s.Users.EnsureAdmin(t.Context(), "correct horse"); err != nil {
+		t.Fatal(err)
+	}
+	session, err := s.Sessions.LogIn(t.Context(), "admin", "correct horse", account.Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := s.Authenticate(t.Context(), session.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, err := s.Tokens.CreateToken(t.Context(), owner, "prometheus", account.Viewer, nil, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, `UPDATE sessions SET last_used_at = now() - interval '1 hour'`)
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	standby, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer standby.Close()
+	for what, secret := range map[string]string{"session": session.Token, "token": token} {
+		if p, err := account.New(standby).Authenticate(t.Context(), secret); err != nil || p.User != "admin" {
+			t.Errorf("%s: %+v, %v", what, p, err)
+		}
+	}
+}
+
 // A token may send events over NATS as long as it is of scope events and has the rights of an admin.
 func TestSenders(t *testing.T) {
 	s, pool := open(t)

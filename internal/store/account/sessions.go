@@ -196,8 +196,8 @@ func (s *Sessions) principal(ctx context.Context, token string) (Principal, erro
 		return Principal{}, credentialError(err)
 	}
 	if r.Touch { // at most one write per minute, however often the session is used
-		if err := s.q.TouchSession(ctx, r.SessionID); err != nil {
-			return Principal{}, pgerr.Translate(err)
+		if err := touched(s.q.TouchSession(ctx, r.SessionID)); err != nil {
+			return Principal{}, err
 		}
 	}
 	return Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Role(r.Role), OwnerRole: Role(r.Role), Groups: r.Groups,

@@ -140,11 +140,20 @@ func (s *Tokens) principal(ctx context.Context, token string) (Principal, error)
 		p.ExpiresAt = *r.ExpiresAt
 	}
 	if r.Touch { // at most one write per minute, however often the token is used
-		if err := s.q.TouchToken(ctx, r.TokenID); err != nil {
-			return Principal{}, pgerr.Translate(err)
+		if err := touched(s.q.TouchToken(ctx, r.TokenID)); err != nil {
+			return Principal{}, err
 		}
 	}
 	return p, nil
+}
+
+// touched returns the error of a statement that records the use of a token or session. The holder may still read while Postgres is read-only or
+// the row is locked.
+func touched(err error) error {
+	if err = pgerr.Translate(err); domain.CodeOf(err) == domain.Unavailable {
+		return nil
+	}
+	return err
 }
 
 // confined returns the role of a token. Groups would not confine an admin, so a token with groups is never an admin's.

@@ -65,30 +65,6 @@ func (s *Store) System(ctx context.Context) (System, error) {
 	return out, pgerr.Translate(err)
 }
 
-// Pressure is how far the engine is behind, and how full Postgres is.
-type Pressure struct {
-	Unfired        int64 // runs that are over two seconds past due and not fired; 10,000 at most
-	Unplanned      int64 // jobs that are over two seconds past due and not planned, because no scheduler works; 10,000 at most
-	Connections    int64 // of all databases of the server
-	MaxConnections int64 // that accounts other than superusers can have
-	Bytes          int64 // of this database
-}
-
-// Pressure reads how far the engine is behind, and how full Postgres is. It costs little.
-func (s *Store) Pressure(ctx context.Context) (Pressure, error) {
-	overdue, err := s.q.Overdue(ctx)
-	if err != nil {
-		return Pressure{}, pgerr.Translate(err)
-	}
-	p := Pressure{Unfired: overdue.Runs, Unplanned: overdue.Jobs}
-	// The query is here because sqlc does not know pg_stat_database. Every account may read it, unlike most of pg_stat_activity.
-	err = s.pool.QueryRow(ctx, `SELECT (SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database)::bigint,
-  current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
-  - coalesce(current_setting('reserved_connections', true), '0')::bigint, pg_database_size(current_database())`).
-		Scan(&p.Connections, &p.MaxConnections, &p.Bytes)
-	return p, pgerr.Translate(err)
-}
-
 // processes lists the connected processes. The query is here because sqlc does not know pg_stat_activity.
 func (s *Store) processes(ctx context.Context) ([]Process, error) {
 	rows, err := s.pool.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)

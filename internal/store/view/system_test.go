@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -64,10 +66,65 @@ func TestSystem(t *testing.T) {
 	}
 	f.exec(`SET session_replication_role = replica`) // job 1 does not exist
 	f.exec(`INSERT INTO job_due (job_id, version, next_due_at) VALUES (1, 1, $1), (2, 1, now()), (3, 1, NULL)`, due)
-	if p, err := f.view.Pressure(t.Context()); err != nil || p.Unfired != 1 || p.Unplanned != 1 || p.Connections < 1 || p.MaxConnections < p.Connections || p.Bytes == 0 {
+	if p, err := view.NewPostgres(s.Pool()).Pressure(t.Context()); err != nil || p.Unfired != 1 || p.Unplanned != 1 || p.Connections < 1 || p.MaxConnections < p.Connections || p.Bytes == 0 {
 		t.Errorf("pressure: %+v, %v", p, err)
+	}
+	if got, err := view.NewPostgres(s.Pool()).Clients(t.Context()); err != nil || !slices.Contains(got, "1 belfry console 1.2.3 here/7") {
+		t.Errorf("clients: %q, %v", got, err)
 	}
 	if got.Unfired != 1 || !got.UnfiredDue.Equal(due) || got.Waiting != 1 || !got.WaitDue.Equal(due) || !got.SchedulerSeen.Equal(due) {
 		t.Errorf("one is late, one waits, one scheduler was seen at %v: %+v", due, got)
+	}
+}
+
+// A transaction that blocks a process of Belfry is found by its session, also if the process waits for a table that every other query needs.
+func TestBlockers(t *testing.T) {
+	url := pgtest.Database(t, store.Migrate)
+	s, err := store.Open(t.Context(), store.Config{URL: url, MaxConns: 2, AppName: view.AppName("scheduler", "1.2.3", "here", 7)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	v := view.NewPostgres(s.Pool())
+	if got, err := v.Blockers(t.Context()); len(got) > 0 || err != nil {
+		t.Errorf("without a lock: %+v, %v", got, err)
+	}
+	other, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	tx := pgtest.Begin(t, other)
+	var pid int
+	if err := tx.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{`SET LOCAL application_name = 'a report'`, `LOCK TABLE belfry.job_due`} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waited := make(chan error, 1)
+	wait := func() {
+		_, err := s.Pool().Exec(t.Context(), `UPDATE job_due SET version = version`)
+		waited <- err
+	}
+	go wait()
+	var got []view.Blocker
+	for deadline := time.Now().Add(5 * time.Minute); len(got) == 0 && time.Now().Before(deadline); {
+		select {
+		case err := <-waited: // ended by lock_timeout, so wait again
+			if err == nil {
+				t.Fatal("the lock does not block")
+			}
+			go wait()
+		default:
+		}
+		if got, err = v.Blockers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []view.Blocker{{PID: pid, Application: "a report", Sessions: 1}}; !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
