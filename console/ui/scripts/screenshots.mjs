@@ -12,6 +12,33 @@ const to = process.env.BELFRY_SHOTS ?? fileURLToPath(new URL("../../../docs/cons
 const seconds = Number(process.env.BELFRY_SHOTS_AFTER ?? 240);
 mkdirSync(to, { recursive: true });
 
+/** The groups of the company, and the jobs of each. */
+const areas = ["orders", "billing", "shipping", "stock", "returns", "search", "mail", "reports", "ledger", "tax"];
+const others = [
+  "fraud",
+  "pricing",
+  "loyalty",
+  "media",
+  "support",
+  "archive",
+  "metrics",
+  "catalog",
+  "identity",
+  "returns-eu",
+];
+const tasks = [
+  "export",
+  "import",
+  "sync",
+  "cleanup",
+  "reindex",
+  "digest",
+  "reconcile",
+  "snapshot",
+  "verify",
+  "forecast",
+];
+
 const server = await start("--demo", "--allow-script", "sh,python", "--time-zone", "Europe/Berlin");
 const browser = await chromium.launch({
   executablePath: browserPath,
@@ -182,33 +209,6 @@ print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
   await call("POST", "/tokens", { name: "deploy pipeline", role: "operator" }).catch(() => undefined);
   return made;
 }
-
-/** The groups of the company, and the jobs of each. */
-const areas = ["orders", "billing", "shipping", "stock", "returns", "search", "mail", "reports", "ledger", "tax"];
-const others = [
-  "fraud",
-  "pricing",
-  "loyalty",
-  "media",
-  "support",
-  "archive",
-  "metrics",
-  "catalog",
-  "identity",
-  "returns-eu",
-];
-const tasks = [
-  "export",
-  "import",
-  "sync",
-  "cleanup",
-  "reindex",
-  "digest",
-  "reconcile",
-  "snapshot",
-  "verify",
-  "forecast",
-];
 
 /** trouble creates 200 jobs in 20 groups with instances, and what needs attention: failing jobs, a group without executors, a backlog, a pause. */
 async function trouble({ call, nats }, made) {

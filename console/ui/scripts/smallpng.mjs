@@ -10,7 +10,7 @@ export function small(png) {
     counts.set(c, (counts.get(c) ?? 0) + 1);
   }
   const palette = [...counts]
-    .sort((a, b) => b[1] - a[1])
+    .sort((a, b) => weight(b) - weight(a))
     .slice(0, 256)
     .map(([c]) => c);
   const known = new Map(palette.map((c, i) => [c, i]));
@@ -33,6 +33,12 @@ export function small(png) {
     chunk("IDAT", deflateSync(rows, { level: 9 })),
     chunk("IEND", Buffer.alloc(0)),
   ]);
+}
+
+/** weight prefers the colours of states, which are rare and must not turn grey. */
+function weight([c, count]) {
+  const channels = [c >> 16, (c >> 8) & 255, c & 255];
+  return count * (1 + (Math.max(...channels) - Math.min(...channels)) / 8);
 }
 
 function nearest(palette, c) {

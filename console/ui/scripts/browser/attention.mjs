@@ -93,7 +93,7 @@ export function attention(stage) {
       await health.getByText("1 failed in a row").waitFor();
       assert.equal(await health.locator("dl").locator(`a[href="/runs/${bad}"]`).count(), 1);
       assert.equal(await health.locator("dl").locator(`a[href="/runs/${good}"]`).count(), 1);
-      await health.getByText(/script .*version 1 .*version 2/).waitFor();
+      await health.getByText(/edited by admin at .* · script version 1 → 2/).waitFor();
       await click(health.getByRole("link", { name: "version 1 → 2" }));
       const dialog = page.getByRole("dialog", { name: "Difference between version 1 and version 2" });
       await dialog.getByText(/^Version 2 by admin/).waitFor();

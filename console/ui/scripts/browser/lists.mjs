@@ -156,6 +156,10 @@ export function lists(stage) {
       let failed = 0;
       await again(3);
       await another(3);
+      await until("what needs attention", async () => {
+        const names = (await call("GET", "/attention")).items.map((i) => i.job_name);
+        return [1, 2, 3].every((n) => names.includes(`fails-${n}`));
+      });
       for (const [path, region, fail] of [
         ["/?span=1h", "Needs attention", another],
         [`/jobs/${job.id}`, "Recent runs", again],

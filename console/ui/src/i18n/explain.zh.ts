@@ -154,8 +154,7 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
       ...pauses(v),
       outcome(v),
     ].join("；"),
-  postgres_away: (v) =>
-    [`从 ${name(v, "from")} 到 ${name(v, "to")} 数据库不可用`, ...pauses(v), outcome(v)].join("；"),
+  postgres_away: (v) => [`从 ${name(v, "from")} 到 ${name(v, "to")} 数据库不可用`, ...pauses(v), outcome(v)].join("；"),
   restored: (v) =>
     `数据库已恢复到 ${name(v, "from")} 的状态，不知道从那时到 ${name(v, "to")} 执行过什么；它们可能已经执行过，不再补跑`,
   unexplained: (v) =>

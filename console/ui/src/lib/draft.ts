@@ -29,9 +29,9 @@ export function emptyDraft(zone: string): JobInput {
 /** draftOf makes a draft of a job. With the version it edits the job, without it is a clone. */
 export function draftOf(job: Job, clone: boolean): JobInput {
   const { id, created_at, updated_at, last_fire_time, next_fire_time, note, health, version, ...apart } = job;
-  const { paused_at, paused_until, pause_reason, paused_by, ...rest } = apart;
+  const { paused_at, paused_until, pause_reason, paused_by, schedule_description, ...rest } = apart;
   void [id, created_at, updated_at, last_fire_time, next_fire_time, note, health];
-  void [paused_at, paused_until, pause_reason, paused_by];
+  void [paused_at, paused_until, pause_reason, paused_by, schedule_description];
   return {
     ...rest,
     timeout: goDuration(rest.timeout),

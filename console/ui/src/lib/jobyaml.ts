@@ -55,6 +55,7 @@ const readOnly = [
   "paused_until",
   "pause_reason",
   "paused_by",
+  "schedule_description",
 ];
 
 /** fromYaml reads one job. It keeps unknown fields, so that the server can report them. */

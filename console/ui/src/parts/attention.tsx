@@ -38,7 +38,6 @@ export function Attention({
     refetchInterval: live ? 5000 : false,
   });
   const { open, acked } = grouped(list.data?.items ?? [], group);
-  const shown = all ? open : open.slice(0, first);
   useKeys({
     a: () => {
       const id = document.activeElement?.closest<HTMLElement>("[data-item]")?.dataset.item;
@@ -61,13 +60,13 @@ export function Attention({
       {list.error && <ErrorNote error={list.error} retry={() => void list.refetch()} />}
       {list.isPending && <Skeletons rows={3} />}
       {list.data && (
-        <LiveList items={shown} id={(i) => i.id} of={`${group} ${all}`}>
+        <LiveList items={open} id={(i) => i.id} of={group}>
           {(rows, gone) =>
             rows.length === 0 ? (
               <p className="calm">{t(acked.length > 0 ? "attention.quiet" : "attention.none")}</p>
             ) : (
               <ul className="plain-list attention">
-                {rows.map((item, i) => (
+                {rows.slice(0, all ? rows.length : first).map((item, i) => (
                   <AttentionRow
                     key={i}
                     item={item}

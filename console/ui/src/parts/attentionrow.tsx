@@ -5,6 +5,7 @@ import { Link } from "wouter";
 import { search, type Schemas } from "../api/client";
 import { useT, type Translate } from "../i18n";
 import { useExplain, useMessage } from "../i18n/explain";
+import { changeText } from "../lib/changetext";
 import { isKind, nameOf, type Item, type Kind } from "../lib/attention";
 import { useNow } from "../lib/hooks";
 import { useMay } from "../lib/me";
@@ -151,7 +152,7 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
             {item.runbook_url && " · "}
             <Runbook url={item.runbook_url} />
             {item.changes?.map((c) => (
-              <span key={c.code}> · {explain(c)}</span>
+              <span key={c.code}> · {changeText(t, explain, c, now)}</span>
             ))}
           </>
         ),

@@ -117,15 +117,17 @@ export function JobTable({
                 )}
               </td>
               <td className="widest schedule" title={said(j)}>
-                <span className="mono">{scheduleText(t, j.schedule)}</span>{" "}
-                {j.note && (
-                  <Tooltip label={j.note}>
-                    <span className="pill pill-warn" tabIndex={0}>
-                      {t("note")}
-                    </span>
-                  </Tooltip>
-                )}
-                <div className="clamp one faint">{said(j)}</div>
+                <div className="clamp one mono">{scheduleText(t, j.schedule)}</div>
+                <div className="clamp one faint">
+                  {j.note && (
+                    <Tooltip label={j.note}>
+                      <span className="pill pill-warn" tabIndex={0}>
+                        {t("note")}
+                      </span>
+                    </Tooltip>
+                  )}{" "}
+                  {said(j)}
+                </div>
               </td>
               <td className="mid">
                 <HealthMark health={j.health} />

@@ -1,1 +1,0 @@
-import{u as e,j as n}from"./index-DaZGb1pp.js";function s(o){try{const r=new URL(o??"");return r.protocol==="http:"||r.protocol==="https:"?r.href:void 0}catch{return}}function l({url:o}){const r=e(),t=s(o);return t?n.jsx("a",{className:"link",href:t,target:"_blank",rel:"noopener noreferrer",children:r("field.runbook_url")}):null}export{l as R,s as w};
