@@ -274,7 +274,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// Whatever happens, the slots in use are those of the attempts that have not ended, at most one run of each job has its turn, and nobody waits for a free turn.
+// Whatever happens, the slots in use are those of the attempts that have not ended, at most one run of each job has its turn, and no attempt waits for a free turn.
 func TestSlotsAndTurns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.IntRange(1, 6).Draw(t, "capacity"))

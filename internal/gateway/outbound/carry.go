@@ -138,7 +138,7 @@ func (t *carrier) may(a *address.Attempt) bool {
 	return t.holds(now) && !a.TooLate(now) && t.ctx.Err() == nil
 }
 
-// call makes the request of an attempt, and stores what came of it. An executor that is busy is asked again until the limit of the attempt.
+// call makes the request of an attempt, and stores the answer. An executor that is busy is asked again until the limit of the attempt.
 func (t *carrier) call(a *address.Attempt, run protocol.Run) {
 	for {
 		answer := t.callOnce(a, run)
@@ -241,7 +241,7 @@ func (t *carrier) taken(a *address.Attempt, answer gateway.Answer) {
 	})
 }
 
-// giveBack stores that an attempt certainly did not start, so that it is routed again. Only the carrier of the attempt calls it: nobody else makes its request.
+// giveBack stores that an attempt certainly did not start, so that it is routed again. Only the carrier of the attempt calls it, because no other goroutine makes its request.
 func (t *carrier) giveBack(a *address.Attempt, why string) {
 	t.mu.Lock()
 	reason := a.KillReason
