@@ -12,16 +12,16 @@ func TestXXLJob(t *testing.T) {
 	const path = "/api/v1/groups/default/xxl-job"
 	w.must(404, "GET", path, "")
 	a := w.must(200, "PUT", path, `{"token":"default_token"}`)
-	if a.field("app_name") != "default" || a.field("capacity") != 256. || a.field("has_token") != true || !strings.Contains(a.body, "published default") || !strings.Contains(a.body, "No network") {
+	if a.field("app_name") != "default" || a.field("capacity") != 256. || !a.field("has_token").(bool) || !strings.Contains(a.body, "published default") || !strings.Contains(a.body, "No network") {
 		t.Errorf("with the published token: %s", a.body)
 	}
 	a = w.must(200, "PUT", path, `{"generate":true,"networks":["10.1.0.0/16","127.0.0.1"],"app_name":"Billing.Executor","capacity":5}`)
 	token, _ := a.field("token").(string)
-	if len(token) < 20 || a.field("encrypted") != true || len(a.field("warnings").([]any)) != 0 {
+	if len(token) < 20 || !a.field("encrypted").(bool) || len(a.field("warnings").([]any)) != 0 {
 		t.Errorf("with a generated token: %s", a.body)
 	}
 	a = w.must(200, "PUT", path, `{"capacity":6}`)
-	if a.field("app_name") != "Billing.Executor" || a.field("networks.1") != "127.0.0.1/32" || a.field("capacity") != 6. || a.field("has_token") != true {
+	if a.field("app_name") != "Billing.Executor" || a.field("networks.1") != "127.0.0.1/32" || a.field("capacity") != 6. || !a.field("has_token").(bool) {
 		t.Errorf("after a change of the capacity: %s", a.body)
 	}
 	for _, list := range []string{path, "/api/v1/audit?object=group/default"} {
@@ -29,7 +29,7 @@ func TestXXLJob(t *testing.T) {
 			t.Errorf("%s shows a token: %s", list, a.body)
 		}
 	}
-	if a = w.must(200, "PUT", path, `{"without_token":true,"networks":["0.0.0.0/0"]}`); a.field("has_token") != false || !strings.Contains(a.body, "every address") || !strings.Contains(a.body, "no access token") {
+	if a = w.must(200, "PUT", path, `{"without_token":true,"networks":["0.0.0.0/0"]}`); a.field("has_token").(bool) || !strings.Contains(a.body, "every address") || !strings.Contains(a.body, "no access token") {
 		t.Errorf("without a token: %s", a.body)
 	}
 	for body, want := range map[string]string{
