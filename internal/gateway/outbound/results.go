@@ -110,7 +110,8 @@ func (p *publisher) publishPending(ctx context.Context) error {
 		return err // the owners of the addresses find the results
 	}
 	p.tell(sends)
-	return p.publish(ctx, slices.DeleteFunc(sends, func(s gateway.Send) bool { return s.Settled || p.waitForLog(&s, until[s.LogID]) }))
+	// A result that is marked as settled is published, too: the mark may belong to the result "lost", which came before this one.
+	return p.publish(ctx, slices.DeleteFunc(sends, func(s gateway.Send) bool { return p.waitForLog(&s, until[s.LogID]) }))
 }
 
 // waitForLog reports whether the result of a send waits until the end of its log was read, so that it can say how many lines there are. It waits until an instant at most.

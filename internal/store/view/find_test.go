@@ -169,8 +169,10 @@ func (f *fixture) blocksOf(tables ...string) (n int64) {
 	return n
 }
 
+const fewBlocks = 400
+
 // The cost of a search, of the list of tags, and of the states of groups does not grow with the number of jobs: with ten or a hundred times as many,
-// each reads at most twice as many blocks, and a few more for the levels of the indexes.
+// each reads at most twice as many blocks. Below fewBlocks, the plan and the places of the rows decide.
 func TestFindCostsTheSame(t *testing.T) {
 	few, many := 10_000, 100_000
 	if os.Getenv("BELFRY_TEST_LONG") != "" {
@@ -243,7 +245,7 @@ func TestFindCostsTheSame(t *testing.T) {
 		if scenes[i].name == "states of groups" {
 			continue // grows up to 1,000 jobs of each state
 		}
-		if after > 2*before[i]+50 {
+		if after > max(2*before[i], fewBlocks) {
 			t.Errorf("%s: %d blocks among %d jobs, %d among %d", scenes[i].name, before[i], few, after, many)
 		}
 	}
