@@ -493,8 +493,8 @@ func TestSendsAndTakeOversRace(t *testing.T) {
 	w := newWorld(t)
 	a := w.register("0", "g", "a", "10.0.0.1")
 	for round := range 15 {
-		owner := fmt.Sprint(round)
-		ids := w.accept(owner, a.Hold(), offers(40))
+		owner, hold := fmt.Sprint(round), a.Hold()
+		ids := w.accept(owner, hold, offers(40))
 		sent := make(map[int64]time.Time)
 		begin := make(chan struct{})
 		var both sync.WaitGroup
@@ -504,7 +504,7 @@ func TestSendsAndTakeOversRace(t *testing.T) {
 				if n++; n == 1+round%8 {
 					close(begin)
 				}
-				at, _, err := w.Send(t.Context(), owner, a.Hold(), part)
+				at, _, err := w.Send(t.Context(), owner, hold, part)
 				if err != nil && !errors.Is(err, gateway.ErrNotHeld) {
 					t.Error(err)
 				}
