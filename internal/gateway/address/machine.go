@@ -212,7 +212,7 @@ func (m *Machine) refusal(id gateway.Attempt, o *wire.Offer, known bool, now clo
 	return ""
 }
 
-// targetOf returns the handler of an offer, or what stands for its script.
+// targetOf returns the handler of an offer, or the target of its script.
 func targetOf(o *wire.Offer) string {
 	if o.Script != nil {
 		return domain.ScriptTarget(o.Script.Language)

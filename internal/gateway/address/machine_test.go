@@ -128,8 +128,8 @@ func TestJudge(t *testing.T) {
 			w.judge(boot, w.beat, one)
 			w.End(gateway.Attempt{Run: run(1), Number: 1}, wire.Failed)
 		}, offer: wire.Offer{RunID: run(1).String(), Attempt: 2, Bind: 1}, want: "accepted"},
-		"no lack after a minute":  {before: func(w *world) { w.Lack("h1", w.now); w.pass(lackFor); w.beat = w.Beat(w.now) }, offer: one, want: "accepted"},
-		"settled, and told again": {before: func(w *world) { w.judge(boot, w.beat, one); w.Settled(gateway.Attempt{Run: run(1), Number: 1}) }, offer: one, want: "accepted"}, // Postgres refuses it
+		"no lack after a minute":     {before: func(w *world) { w.Lack("h1", w.now); w.pass(lackFor); w.beat = w.Beat(w.now) }, offer: one, want: "accepted"},
+		"settled, and offered again": {before: func(w *world) { w.judge(boot, w.beat, one); w.Settled(gateway.Attempt{Run: run(1), Number: 1}) }, offer: one, want: "accepted"}, // Postgres refuses it
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(1)

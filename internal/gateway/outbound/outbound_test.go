@@ -514,7 +514,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// What an executor refuses is routed again, or fails if no executor can run it. An address that refuses a handler says so in its heartbeat.
+// A refused run is routed again, or fails if no executor can run it. An address that refuses a handler says so in its heartbeat.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -29,7 +29,7 @@ const (
 type tender struct {
 	f       *Fleet
 	log     *slog.Logger
-	address gateway.Address // as it was when the service began
+	address gateway.Address // read when the service began
 
 	ctx      context.Context //nolint:containedctx // the life of the tender
 	cancel   context.CancelFunc
