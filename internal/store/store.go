@@ -94,6 +94,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		params["application_name"] = c.AppName
 	}
 	pc.ConnConfig.DialFunc = dial
+	pc.ConnConfig.Tracer = &readOnlyGate{}
 	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		registerTypes(conn.TypeMap())
 		return nil
