@@ -25,32 +25,43 @@ type carrier struct{ *tender }
 // carry brings an accepted attempt to the executor. It returns when the executor has taken the run, or when it is stored that it has not.
 func (t *carrier) carry(a *address.Attempt) {
 	defer t.f.carrying.Done()
-	if !t.await(a) {
-		t.giveBack(a, "")
-		return
+	if run, done, ok := t.prepare(a); ok {
+		defer done()
+		t.call(a, run)
 	}
-	run, ok := t.request(a)
+}
+
+// prepare waits until the request of an attempt may be made, and gives the attempt back if it may not. done ends the request.
+func (t *carrier) prepare(a *address.Attempt) (run protocol.Run, done func(), ok bool) {
+	defer t.f.waiting.Done()
+	if ok = t.await(a); ok {
+		run, ok = t.request(a)
+	}
 	if !ok {
 		t.giveBack(a, "")
-		return
+		return run, nil, false
 	}
 	c, err := t.f.caller(t.address.Group)
 	if err != nil {
 		t.giveBack(a, err.Error())
-		return
+		return run, nil, false
 	}
 	select {
 	case c.calls <- struct{}{}:
-		defer func() { <-c.calls }()
 	case <-time.After(left(a)):
 		t.giveBack(a, "the gateway starts too many runs of the group at the same time")
-		return
-	}
-	if !t.sends(a, &run) {
+		return run, nil, false
+	case <-t.retired:
 		t.giveBack(a, "")
-		return
+		return run, nil, false
 	}
-	t.call(a, run)
+	done = func() { <-c.calls }
+	if !t.sends(a, &run) {
+		done()
+		t.giveBack(a, "")
+		return run, nil, false
+	}
+	return run, done, true
 }
 
 // left returns how long the request of an attempt may still wait.

@@ -117,7 +117,7 @@ func (t *logReader) nextTail() (next *tail) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := clock.Now()
-	if t.calls > 0 || clock.Since(t.lease, now) >= Lease-margin {
+	if t.calls > 0 || !t.leased(now) {
 		return nil
 	}
 	for _, l := range t.tails {

@@ -278,13 +278,15 @@ type SettledAttempt struct {
 	BootID string
 }
 
-// Settle records that dispatchers have settled the results of attempts.
-func (s *Store) Settle(ctx context.Context, attempts []SettledAttempt) error {
+// Settle records that dispatchers have settled the results of attempts. It returns the log ids of their sends that are settled, in no order. An attempt can have a
+// later send, which goes on.
+func (s *Store) Settle(ctx context.Context, attempts []SettledAttempt) ([]int64, error) {
 	p := sqlcgen.SettleParams{KeptSeconds: Kept.Seconds(), LostKeptSeconds: LostKept.Seconds()}
 	for _, a := range attempts {
 		p.RunIds, p.Attempts, p.BootIds = append(p.RunIds, a.Run), append(p.Attempts, int32(a.Number)), append(p.BootIds, a.BootID)
 	}
-	return pgerr.Translate(s.q.Settle(ctx, p))
+	logIDs, err := s.q.Settle(ctx, p)
+	return logIDs, pgerr.Translate(err)
 }
 
 // Sweep deletes sends that need no longer be kept, at most twice limit, and returns their number. All processes may call it.
