@@ -22,6 +22,7 @@ type executor struct {
 	// answer returns the answer to a request, or "" for the usual one. It is called without the lock.
 	answer func(path string, body []byte) string
 	log    string
+	page   int  // lines in an answer to /log; 0: all
 	idle   bool // it denies having runs
 }
 
@@ -59,8 +60,11 @@ func (e *executor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case "/log":
 		lines := strings.Split(e.log, "\n")
-		content := strings.Join(lines[min(body.From-1, len(lines)):], "\n")
-		data, err := json.Marshal(map[string]any{"fromLineNum": body.From, "toLineNum": len(lines), "logContent": content, "isEnd": false})
+		from, to := min(body.From-1, len(lines)), len(lines)
+		if e.page > 0 {
+			to = min(to, from+e.page)
+		}
+		data, err := json.Marshal(map[string]any{"fromLineNum": body.From, "toLineNum": to, "logContent": strings.Join(lines[from:to], "\n"), "isEnd": false})
 		if err != nil {
 			panic(err)
 		}

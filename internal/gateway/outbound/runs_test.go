@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -47,6 +48,35 @@ func TestRun(t *testing.T) {
 	if n := w.exec.requests(); n != 1 {
 		t.Errorf("the executor received %d runs", n)
 	}
+}
+
+// A long log is read to its end, although the executor answers with a part of it each time.
+func TestLongLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const count = 2*fullPage + 500
+	var log strings.Builder
+	for i := range count {
+		fmt.Fprintln(&log, i+1)
+	}
+	w.exec.log, w.exec.page = strings.TrimSuffix(log.String(), "\n"), fullPage
+	p := w.start("p", nil, address.Patience{})
+	instance := w.register(p)
+	o := offerOf(7)
+	w.accepted(instance, o)
+	w.callback(p, w.received(1).LogID, false)
+	w.endOf(o)
+	w.eventually("the log has come", func() (done bool) {
+		w.set(func() { done = len(w.lines) >= count })
+		return done
+	})
+	w.set(func() {
+		for i, l := range w.lines {
+			if l.N != int64(i+1) || l.Text != fmt.Sprint(i+1) {
+				t.Fatalf("line %d is line %d: %q", i+1, l.N, l.Text)
+			}
+		}
+	})
 }
 
 // The executor gets one run of a job at a time. Another one waits until the first has ended or until its offer is too old, and a kill ends its wait.
