@@ -124,7 +124,7 @@ func TestFlood(t *testing.T) {
 	}
 	close(ends)
 	floods.Wait()
-	t.Logf("%d callbacks of another group, beside %d bodies that were stored and %d that were refused", n, stored.Load(), refused.Load())
+	t.Logf("%d callbacks of another group, %d bodies of the flood were stored, %d were refused", n, stored.Load(), refused.Load())
 }
 
 // Of many refused callers, the log has one.

@@ -140,7 +140,7 @@ func (s *Server) logRefusal(ctx context.Context, source netip.Addr, err error) {
 	}
 	s.mu.Unlock()
 	if !silent {
-		s.log.WarnContext(ctx, "refused an executor", "remote", source, "err", err)
+		s.log.WarnContext(ctx, "refused an executor, it gets no runs and its callbacks are not stored", "remote", source, "err", err)
 	}
 }
 

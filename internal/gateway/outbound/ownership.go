@@ -150,7 +150,7 @@ func (f *Fleet) all() []*tender {
 	return all
 }
 
-// stop ends the service of all addresses in order. First it releases them, because other processes should serve them soon. What is on its way continues.
+// stop ends the service of all addresses in order. First it releases them, so that other processes serve them soon. Requests on their way continue.
 func (f *Fleet) stop() {
 	f.mu.Lock()
 	f.closing = true

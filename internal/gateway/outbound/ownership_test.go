@@ -83,8 +83,7 @@ func TestFrozenBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// A gateway that stops in order gives back what it has not sent, and another one takes the address over because it is told, and not because it looks. What was given back
-// is accepted there.
+// A gateway that stops in order gives back the runs that it has not sent. Another gateway receives its message, takes the address over, and accepts these runs.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -142,7 +142,7 @@ func (t *tender) retire() {
 	}
 }
 
-// release ends the ownership of the process. What it sends after that, another process may send as well.
+// release ends the ownership of the process: another process may serve the address now.
 func (t *tender) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
