@@ -52,6 +52,7 @@ type Records interface {
 	Results(ctx context.Context, logIDs []int64) ([]gateway.Send, error)
 	Unsettled(ctx context.Context, holds []gateway.Hold, limit int) ([]gateway.Send, error)
 	Retried(ctx context.Context, runs []domain.RunID) ([]domain.RunID, error)
+	WireIDs(ctx context.Context, group string, jobs []domain.JobID) (map[domain.JobID]int64, error)
 	Script(ctx context.Context, job domain.JobID, version int) (gateway.Script, error)
 	Sweep(ctx context.Context, limit int) (int64, error)
 }
@@ -138,7 +139,7 @@ func New(c Config) *Fleet {
 		c.Patience = address.DefaultPatience()
 	}
 	f := &Fleet{
-		Config: c, ids: newWireIDs(c.WireIDs), tenders: make(map[place]*tender), callers: make(map[string]*caller), meters: newMeters(c.Registry),
+		Config: c, ids: newWireIDs(c.WireIDs, c.Records), tenders: make(map[place]*tender), callers: make(map[string]*caller), meters: newMeters(c.Registry),
 		takeEvery: takeEvery, takeSoon: make(chan struct{}, 1),
 	}
 	f.work, f.stopWork = context.WithCancel(context.Background())

@@ -55,12 +55,23 @@ func (t *tender) takeOffers(msg *nats.Msg) {
 		ok = t.f.Sends.RaiseBinds(ctx, raised) == nil
 		cancel()
 	}
+	t.readIDs(fresh, m.Offers)
 	verdicts, stored := t.storeFresh(fresh, verdicts)
 	if !ok || !stored || !t.holds(clock.Now()) {
 		return
 	}
 	answer := wire.Answer{V: wire.Version, Instance: t.address.Instance, BootID: t.address.BootID, Load: t.loadFor(&m, now), Verdicts: verdicts}
 	t.respond(msg, wire.EncodeAnswer(&answer))
+}
+
+// readIDs reads the wire ids of fresh attempts.
+func (t *tender) readIDs(fresh []*address.Attempt, offers []wire.Offer) {
+	if len(fresh) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, storeTime)
+	defer cancel()
+	t.f.ids.read(ctx, t.address.Group, offers)
 }
 
 // noticeTime is how long dispatchers may need to receive the first heartbeat of a new owner.

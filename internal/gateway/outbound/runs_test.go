@@ -1,8 +1,10 @@
 package outbound
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,56 @@ func TestLongLog(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Runs that are due at the same instant are recorded with few statements, and a process that does not know the ids of their jobs reads them all at once.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start("first", nil, address.Patience{})
+	instance := w.register(first)
+	var offers []wire.Offer
+	for job := range 10 {
+		offers = append(offers, offerOf(int64(job+1)))
+		w.accepted(instance, offers[job]) // gives the job its id
+		w.callback(first, w.received(job+1).LogID, false)
+	}
+	first.stop()
+	goesOn := make(chan struct{})
+	g := &gate{sent: func() { <-goesOn }}
+	second := w.start("second", g, address.Patience{})
+	second.ids.source = noIDs{t}
+	for i := range offers {
+		offers[i] = offerOf(int64(i + 1))
+	}
+	w.eventually("the runs are accepted", func() bool {
+		h := w.ready(instance, func(h wire.Heartbeat) bool { return h.Beat>>32 == 2 })
+		said := w.offer(instance, h.Beat, offers...)
+		for i := range offers {
+			offers[i].Bind++
+		}
+		return len(said) == len(offers) && !slices.ContainsFunc(said, func(s string) bool { return s != wire.Accepted })
+	})
+	of := second.find(place{"g", instance})
+	w.eventually("the first statement runs, and the other runs wait", func() bool {
+		of.mu.Lock()
+		defer of.mu.Unlock()
+		return g.recorded()+len(of.unsent) == len(offers)
+	})
+	close(goesOn)
+	w.eventually("all are recorded", func() bool { return g.recorded() == len(offers) })
+	if n := g.statements(); n > 2 {
+		t.Errorf("%d statements", n)
+	}
+}
+
+// noIDs knows no ids of jobs.
+type noIDs struct{ t *testing.T }
+
+// WireID implements WireIDs.
+func (n noIDs) WireID(context.Context, string, domain.JobID) (int64, error) {
+	n.t.Error("the id of a single job is read")
+	return 0, errClosedGate
 }
 
 // The executor gets one run of a job at a time. Another one waits until the first has ended or until its offer is too old, and a kill ends its wait.

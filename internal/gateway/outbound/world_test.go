@@ -336,6 +336,7 @@ type gate struct {
 	mu     sync.Mutex
 	closed bool
 	sent   func()
+	sends  []int // how many sends each statement recorded
 }
 
 var errClosedGate = domain.NewError(domain.Unavailable, "the gate is closed")
@@ -368,8 +369,28 @@ func (g *gate) TakeOver(ctx context.Context, owner string, limit int, lease time
 
 func (g *gate) Send(ctx context.Context, owner string, h gateway.Hold, ids []int64) (map[int64]time.Time, time.Duration, error) {
 	at, left, err := g.Store.Send(ctx, owner, h, ids)
+	g.mu.Lock()
+	g.sends = append(g.sends, len(ids))
+	g.mu.Unlock()
 	if g.sent != nil {
 		g.sent()
 	}
 	return at, left, err
+}
+
+// statements returns how many statements recorded sends.
+func (g *gate) statements() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.sends)
+}
+
+// recorded returns how many sends they recorded.
+func (g *gate) recorded() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, sends := range g.sends {
+		n += sends
+	}
+	return n
 }

@@ -289,6 +289,20 @@ func (s *Store) Settle(ctx context.Context, attempts []SettledAttempt) ([]int64,
 	return logIDs, pgerr.Translate(err)
 }
 
+// WireIDs returns the wire ids of those of a group's jobs that have one.
+func (s *Store) WireIDs(ctx context.Context, group string, jobs []domain.JobID) (map[domain.JobID]int64, error) {
+	ids := make([]int64, len(jobs))
+	for i, j := range jobs {
+		ids[i] = int64(j)
+	}
+	rows, err := s.q.WireIDs(ctx, sqlcgen.WireIDsParams{GroupName: group, JobIds: ids})
+	out := make(map[domain.JobID]int64, len(rows))
+	for _, r := range rows {
+		out[domain.JobID(r.JobID)] = r.WireID
+	}
+	return out, pgerr.Translate(err)
+}
+
 // Sweep deletes sends that need no longer be kept, at most twice limit, and returns their number. All processes may call it.
 func (s *Store) Sweep(ctx context.Context, limit int) (int64, error) {
 	n, err := s.q.Sweep(ctx, int32(limit))
