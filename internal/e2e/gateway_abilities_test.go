@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/freeport"
 )
 
-// testTogether tests the abilities that do not disturb each other, each with executors of its own.
+// testTogether tests abilities at the same time, each with its own executors. None of these tests stops a server.
 func (f *gatewayFleet) testTogether(t *testing.T) {
 	t.Run("together", func(t *testing.T) {
 		for name, test := range map[string]func(*crew){
@@ -57,7 +57,7 @@ func (c *crew) testRuns() {
 	c.yes(canFail, r.State == domain.Failed && r.Reason == domain.ReasonHandlerError && r.Attempt == 2 && strings.Contains(r.Message, "no such month"), r)
 	r = c.ends("timeout", "sleep", "600", func(s *domain.JobSpec) { s.Timeout = domain.Duration(2 * time.Second) })
 	c.yes(canTimeOut, r.State == domain.Failed && r.Reason == domain.ReasonTimeout, outcomeOf(r))
-	if r := c.ends("no handler", "nobody-has-this", ""); r.State != domain.Failed || r.Reason != domain.ReasonHandlerNotFound {
+	if r := c.ends("no handler", "not-registered", ""); r.State != domain.Failed || r.Reason != domain.ReasonHandlerNotFound {
 		c.t.Errorf("a handler that no executor has: %+v", r)
 	}
 

@@ -115,7 +115,7 @@ func TestGatewayMatrixPage(t *testing.T) {
 	}
 }
 
-// Executors of each version do at gateways what the matrix says: what works and what does not. One fleet of processes serves a version.
+// Each cell of the matrix is true: both the abilities that work and the others. A version uses one fleet of processes.
 func TestGatewayMatrix(t *testing.T) {
 	if os.Getenv("BELFRY_TEST_LONG") == "" {
 		t.Skip("NOT COVERED: the versions of executors of XXL-JOB; `.ci/long gateway` runs them, and TestGateway runs one")
@@ -186,7 +186,7 @@ func (f *gatewayFleet) saw(a ability, cell string) {
 	f.seen[a] = cell
 }
 
-// yes records that an ability works, or what happened instead.
+// yes records that an ability works. If it does not, the cell is the result.
 func (f *gatewayFleet) yes(a ability, ok bool, instead any) {
 	if ok {
 		f.saw(a, works)
@@ -195,7 +195,7 @@ func (f *gatewayFleet) yes(a ability, ok bool, instead any) {
 	f.saw(a, fmt.Sprintf("%+v", instead))
 }
 
-// crew is the executors of a group of their own, and its jobs.
+// crew is a group with executors and jobs.
 type crew struct {
 	*gatewayFleet
 	t     *testing.T // of the ability

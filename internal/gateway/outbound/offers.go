@@ -78,8 +78,8 @@ func (t *tender) readIDs(fresh []*address.Attempt, offers []wire.Offer) {
 const noticeTime = time.Second
 
 // loadFor returns the load in the answer to offers. A dispatcher offers nothing for a while to an instance that has room and refuses. But offers that rely on
-// heartbeats of the earlier owner are refused only until the dispatcher has received the first heartbeat of this one. So their answer says that the instance is full, as an old
-// message that no heartbeat comes after.
+// heartbeats of the earlier owner are refused only until the dispatcher has received the first heartbeat of this one. So their answer says that the instance is full. Its number
+// is lower than that of any heartbeat, so that the dispatcher does not keep this load.
 func (t *tender) loadFor(m *wire.Offers, now clock.Instant) wire.Load {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +90,8 @@ func (t *tender) loadFor(m *wire.Offers, now clock.Instant) wire.Load {
 	return load
 }
 
-// storeFresh stores the sends of attempts that were judged as accepted, and begins to carry them. It returns the verdicts as Postgres corrects them, and false if there is to be no
-// answer.
+// storeFresh stores the sends of attempts that were judged as accepted, and begins to carry them. It returns the verdicts as Postgres corrects them, and false if the
+// dispatcher gets no answer.
 func (t *tender) storeFresh(fresh []*address.Attempt, verdicts []wire.Verdict) ([]wire.Verdict, bool) {
 	if len(fresh) == 0 {
 		return verdicts, true

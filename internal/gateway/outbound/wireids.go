@@ -45,8 +45,8 @@ func (w *wireIDs) of(ctx context.Context, group string, job int64) (int64, error
 	return id, err
 }
 
-// read reads the wire ids of a message's jobs into the cache, all with one query: a process that has just taken an address over knows none of them. What it cannot
-// read, the method of reads.
+// read reads the wire ids of a message's jobs into the cache with one query, because a process that has just taken an address over has none of them. The method of
+// reads those that are still missing.
 func (w *wireIDs) read(ctx context.Context, group string, offers []wire.Offer) {
 	var jobs []domain.JobID
 	for i := range offers {

@@ -14,7 +14,7 @@ const (
 	pyxxl      = "pyxxl==0.4.8"
 )
 
-// Go builds the program with executor-go, in a module of its own, so that Belfry's module does not depend on it. The go command fetches it from the
+// Go builds the program with executor-go in a separate module, so that Belfry's module does not depend on it. The go command fetches it from the
 // module proxy.
 func Go(t *testing.T) Program {
 	t.Helper()
