@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,7 +37,7 @@ WITH s AS MATERIALIZED (
       FROM s
 ), made AS (
     INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at, fires_per_minute, fires_version)
-    SELECT id, '` + group + `', 'bench-' || id, true, spec #>> '{schedule,kind}', '{}', spec, 1, now(), now(),
+    SELECT id, spec->>'group', 'bench-' || id, true, spec #>> '{schedule,kind}', '{}', spec, 1, now(), now(),
            CASE WHEN spec #>> '{schedule,every}' = '1s' THEN 60 ELSE 1 END, 1 FROM j
 ), versioned AS (
     INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
@@ -48,10 +49,10 @@ INSERT INTO job_due (job_id, version, next_fire_time, next_due_at) SELECT id, 1,
 // the measurement is on its own Postgres.
 const noForeignKeys = `SET LOCAL session_replication_role = replica`
 
-// jobSpec returns the definition of a job with a schedule, as JSON.
-func jobSpec(schedule domain.Schedule) ([]byte, error) {
+// jobSpec returns the definition of a job of a group with a schedule, as JSON.
+func jobSpec(of string, schedule domain.Schedule) ([]byte, error) {
 	spec := domain.DefaultJobSpec()
-	spec.Group, spec.Name, spec.Handler, spec.Schedule, spec.Block = group, "bench", handler, schedule, domain.BlockParallel
+	spec.Group, spec.Name, spec.Handler, spec.Schedule, spec.Block = of, "bench", handler, schedule, domain.BlockParallel
 	spec.Normalize()
 	return json.Marshal(spec)
 }
@@ -67,22 +68,22 @@ func (l *loader) addJobs(ctx context.Context, s set) error {
 	if s.Spread {
 		spread = s.N
 	}
-	return l.writeJobs(ctx, schedule, s.N, s.From, spread, time.Second)
+	return l.writeJobs(ctx, cmp.Or(s.Group, group), schedule, s.N, s.From, spread, time.Second)
 }
 
 // addIdleJobs writes jobs that fire once a day. Their first fires are spread over the day that begins in 24 hours.
 func (l *loader) addIdleJobs(ctx context.Context, n int) error {
 	const day = 24 * time.Hour
 	schedule := domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(day)}
-	if err := l.writeJobs(ctx, schedule, n, time.Now().Add(day).Truncate(time.Second), n, day); err != nil {
+	if err := l.writeJobs(ctx, group, schedule, n, time.Now().Add(day).Truncate(time.Second), n, day); err != nil {
 		return err
 	}
 	_, err := l.db.Exec(ctx, `VACUUM (ANALYZE) jobs, job_versions, job_due`)
 	return err
 }
 
-func (l *loader) writeJobs(ctx context.Context, schedule domain.Schedule, n int, from time.Time, spread int, over time.Duration) error {
-	spec, err := jobSpec(schedule)
+func (l *loader) writeJobs(ctx context.Context, of string, schedule domain.Schedule, n int, from time.Time, spread int, over time.Duration) error {
+	spec, err := jobSpec(of, schedule)
 	if err != nil {
 		return err
 	}
