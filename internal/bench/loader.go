@@ -45,6 +45,9 @@ WITH s AS MATERIALIZED (
 )
 INSERT INTO job_due (job_id, version, next_fire_time, next_due_at) SELECT id, 1, at, at FROM j`
 
+// insertWireIDs gives ids for executors of XXL-JOB to the jobs from $1 up to $2. Otherwise the gateway would make them in the first second of the load.
+const insertWireIDs = `INSERT INTO gateway_wire_ids (group_name, wire_id, job_id) SELECT '` + gatewayGroup + `', id, id FROM generate_series($1::bigint, $2::bigint - 1) id`
+
 // noForeignKeys lets insertJobs insert jobs and the rows that refer to them in any order. It requires a superuser, which
 // the measurement is on its own Postgres.
 const noForeignKeys = `SET LOCAL session_replication_role = replica`
@@ -99,6 +102,9 @@ func (l *loader) writeJobs(ctx context.Context, of string, schedule domain.Sched
 		}
 		if _, err = tx.Exec(ctx, noForeignKeys); err == nil {
 			_, err = tx.Exec(ctx, insertJobs, spec, first, i, min(i+chunk, n), from, spread, over.Milliseconds())
+		}
+		if err == nil && of == gatewayGroup {
+			_, err = tx.Exec(ctx, insertWireIDs, first+int64(i), first+int64(min(i+chunk, n)))
 		}
 		if err == nil {
 			err = tx.Commit(ctx)
