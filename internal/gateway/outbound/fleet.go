@@ -101,6 +101,7 @@ const (
 	dialTime      = 3 * time.Second
 	sweepEvery    = time.Minute
 	sweepRows     = 5000
+	mostInBatch   = 500              // answers in one statement
 	stopTime      = 15 * time.Second // for requests that are on their way when the process stops
 )
 
@@ -111,6 +112,7 @@ const StopTime = stopTime + 15*time.Second
 type Fleet struct {
 	Config
 	results *publisher
+	answers *batch[gateway.Answer, struct{}]
 	ids     *wireIDs
 	meters  meters
 
@@ -135,6 +137,7 @@ func New(c Config) *Fleet {
 	f := &Fleet{Config: c, ids: newWireIDs(c.WireIDs), tenders: make(map[place]*tender), callers: make(map[string]*caller), meters: newMeters(c.Registry)}
 	f.work, f.stopWork = context.WithCancel(context.Background())
 	f.results = newPublisher(f)
+	f.answers = &batch[gateway.Answer, struct{}]{most: mostInBatch, do: f.storeAnswers}
 	if c.Registry != nil {
 		f.meter(c.Registry)
 	}
@@ -315,13 +318,25 @@ func (f *Fleet) stop() {
 	}
 }
 
-// sweep deletes old sends.
+// sweep deletes old sends. There are as many as runs, so it deletes batch after batch until few are left.
 func (f *Fleet) sweep(ctx context.Context) {
 	for lifecycle.Pause(ctx, sweepEvery) {
-		if _, err := f.Records.Sweep(ctx, sweepRows); err != nil && ctx.Err() == nil {
-			f.Log.WarnContext(ctx, "cannot delete old runs of executors, retrying", "err", err)
+		for more := true; more && ctx.Err() == nil; {
+			n, err := f.Records.Sweep(ctx, sweepRows)
+			if err != nil && ctx.Err() == nil {
+				f.Log.WarnContext(ctx, "cannot delete old runs of executors, retrying", "err", err)
+			}
+			more = err == nil && n >= sweepRows
 		}
 	}
+}
+
+// storeAnswers stores what executors have answered.
+func (f *Fleet) storeAnswers(answers []gateway.Answer) (struct{}, error) {
+	ctx, cancel := context.WithTimeout(f.work, storeTime)
+	defer cancel()
+	_, err := f.Sends.Answer(ctx, answers)
+	return struct{}{}, err
 }
 
 // Register implements inbound.Addresses.
