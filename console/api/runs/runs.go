@@ -45,6 +45,8 @@ type Views interface {
 	Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error)
 	// Children returns the runs that the end of a run has caused.
 	Children(ctx context.Context, run domain.Run) ([]domain.Run, error)
+	// SinceSuccess returns the last success of the job before a failed run, nil if none is known, and what changed in between.
+	SinceSuccess(ctx context.Context, run domain.Run) (*domain.LastSuccess, []explain.Explanation, error)
 }
 
 // Jobs reads jobs and plans retries.
@@ -186,6 +188,9 @@ type runDetail struct {
 	domain.Run
 	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
 	Children []relative       `json:"children" nullable:"false" doc:"The child runs, at most 100"`
+
+	LastSuccess *domain.LastSuccess   `json:"last_success,omitempty" doc:"Of a failed run: the last success of the job before this run. Absent if there is none, or if over 1,000 runs of the job lie between and the job has succeeded since"`
+	Changes     []explain.Explanation `json:"changes,omitempty" doc:"What changed between the last success and this run, as in the schema JobHealth. Absent if nothing is known to have changed"`
 }
 
 func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
@@ -197,8 +202,11 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	r.Note = r.NoteIn(in.Language())
-	children, err := a.relatives(ctx, id, r)
-	return rest.Answer(runDetail{r, append([]domain.Attempt{}, r.Attempts...), children}), err
+	out := runDetail{Run: r, Attempts: append([]domain.Attempt{}, r.Attempts...)}
+	if out.Children, err = a.relatives(ctx, id, r); err == nil && r.State == domain.Failed {
+		out.LastSuccess, out.Changes, err = a.Views.SinceSuccess(ctx, r)
+	}
+	return rest.Answer(out), err
 }
 
 // writeNotes writes the notes of runs in the reader's language.
