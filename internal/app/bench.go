@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"io"
+	"strings"
 
 	"github.com/belfryhq/belfry/internal/bench"
 	"github.com/belfryhq/belfry/internal/config"
@@ -36,6 +37,24 @@ func (a *App) BenchDispatcher(ctx context.Context, database, nats config.URL) er
 	c := config.DefaultDispatcher()
 	c.DatabaseURL, c.NATSURL, c.Level, c.Format = database, nats, "warn", "text"
 	return a.Dispatcher(ctx, c)
+}
+
+// BenchGateway runs a gateway on a free port, and calls ready with its URL.
+func (a *App) BenchGateway(ctx context.Context, database, nats config.URL, dir string, ready func(url string)) error {
+	c := config.DefaultGateway()
+	c.DatabaseURL, c.NATSURL, c.HTTP, c.SpoolDir, c.Level, c.Format = database, nats, "127.0.0.1:0", dir, "warn", "text"
+	b := *a
+	b.Stdout = firstLine(func(line string) { ready(strings.TrimPrefix(line, "gateway: ")) })
+	return b.Gateway(ctx, c)
+}
+
+// firstLine is called with the line that is written. A gateway writes one line, its URL.
+type firstLine func(line string)
+
+// Write implements io.Writer.
+func (f firstLine) Write(line []byte) (int, error) {
+	f(strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 // BenchStandalone runs all roles in this process, with its own NATS and the measurement's Postgres.

@@ -74,13 +74,13 @@ func (b *Bench) measure(ctx context.Context) error {
 		}
 	}
 	modes := map[string]func(context.Context) error{
-		"burst": b.burst, "rate": b.rate, "max": b.max, "overload": b.overload, "idle": b.idle, "history": b.history,
+		"burst": b.burst, "rate": b.rate, "max": b.max, "overload": b.overload, "idle": b.idle, "history": b.history, "gateway": b.gateway,
 	}
 	if c.Mode != "all" {
 		return modes[c.Mode](ctx)
 	}
 	// The modes that fill the database come last.
-	for _, mode := range []string{"burst", "rate", "overload", "idle", "history"} {
+	for _, mode := range []string{"burst", "rate", "gateway", "overload", "idle", "history"} {
 		if err := modes[mode](ctx); err != nil {
 			return err
 		}
@@ -90,22 +90,32 @@ func (b *Bench) measure(ctx context.Context) error {
 
 // alternate measures the baseline and the engine in turn, Config.Runs times each. A nil function is left out.
 func (b *Bench) alternate(ctx context.Context, what string, baseline, engine func(context.Context) (Figures, error)) error {
+	return b.inTurn(ctx, what,
+		side{sideBaseline, "baseline", b.Config.Baseline, baseline},
+		side{sideEngine, "engine", b.Config.Engine, engine})
+}
+
+// side is one side of a comparison.
+type side struct {
+	key, name string
+	on        bool
+	do        func(context.Context) (Figures, error) // nil: it is left out
+}
+
+// inTurn measures sides in turn, Config.Runs times each.
+func (b *Bench) inTurn(ctx context.Context, what string, sides ...side) error {
 	for i := range b.Config.Runs {
-		for _, side := range []struct {
-			key, name string
-			on        bool
-			do        func(context.Context) (Figures, error)
-		}{{sideBaseline, "baseline", b.Config.Baseline, baseline}, {sideEngine, "engine", b.Config.Engine, engine}} {
-			if !side.on || side.do == nil {
+		for _, s := range sides {
+			if !s.on || s.do == nil {
 				continue
 			}
-			b.display.progress("%s: %s, run %d of %d", what, side.name, i+1, b.Config.Runs)
-			f, err := side.do(ctx)
+			b.display.progress("%s: %s, run %d of %d", what, s.name, i+1, b.Config.Runs)
+			f, err := s.do(ctx)
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", what, side.name, err)
+				return fmt.Errorf("%s, %s: %w", what, s.name, err)
 			}
-			b.report.Runs = append(b.report.Runs, Run{What: what, Side: side.key, At: time.Now().UTC(), Figures: f})
-			b.display.say("%s: %s, run %d of %d: %s", what, side.name, i+1, b.Config.Runs, f.headline())
+			b.report.Runs = append(b.report.Runs, Run{What: what, Side: s.key, At: time.Now().UTC(), Figures: f})
+			b.display.say("%s: %s, run %d of %d: %s", what, s.name, i+1, b.Config.Runs, f.headline())
 		}
 	}
 	return nil

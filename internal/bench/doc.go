@@ -17,6 +17,11 @@
 // batches, with several workers and without any decision. The baseline gives no guarantees, so a scheduler that gives some
 // cannot be faster with the same means. The ratio of engine and baseline is the result.
 //
+// # The gateway
+//
+// The mode gateway has another reference: the same jobs with Belfry's own executors. Its other side is a gateway and stubs, which are executors that
+// speak the protocol of XXL-JOB over HTTP. A gateway costs additional CPU time of the servers. The stubs are not part of that.
+//
 // # Clocks
 //
 // All processes run on one machine, so one clock gives the instants of due, start and settling. The handler itself records the

@@ -20,10 +20,11 @@ var hotTables = []string{"runs_live", "job_due", "runs_waiting", "block_slots", 
 // engineRun is one measurement of the engine.
 type engineRun struct {
 	*rig
-	of    func(from time.Time) load
-	stop  time.Duration // the load ends when fires are later than this; 0: never
-	parts []*child
-	execs []*child // those of parts that are executors
+	of      func(from time.Time) load
+	stop    time.Duration // the load ends when fires are later than this; 0: never
+	gateway bool          // runs go through a gateway to stubs, not to executors
+	parts   []*child
+	execs   []*child // those of parts that are executors or stubs
 
 	from    time.Time // the first fire
 	begun   time.Time // before the jobs are written
@@ -63,7 +64,7 @@ func (e *engineRun) run(ctx context.Context) (f Figures, err error) {
 	if err := e.addFigures(ctx, f, l); err != nil {
 		return nil, err
 	}
-	if err := f.lateness(ctx, e.execs); err != nil {
+	if err := e.lateness(ctx, f); err != nil {
 		return nil, err
 	}
 	if err := e.addHotSizes(ctx, f, ".after"); err != nil {
@@ -94,13 +95,25 @@ func (e *engineRun) atRest(ctx context.Context, start func(*engineRun, context.C
 // idleWarmUp is the time between the start of the processes and a measurement at rest.
 const idleWarmUp = 10 * time.Second
 
+// lateness adds how late runs started, as the executors have recorded it.
+func (e *engineRun) lateness(ctx context.Context, f Figures) error {
+	if e.gateway {
+		return e.arrivalLateness(ctx, f)
+	}
+	return f.lateness(ctx, e.execs)
+}
+
 // start starts the roles and the executors, and returns when all of them are ready.
 func (e *engineRun) start(ctx context.Context) error {
 	e.display.progress("starting schedulers, dispatchers and executors")
+	executors := e.config.Executors
+	if e.gateway {
+		executors = 0
+	}
 	for _, kind := range []struct {
 		part string
 		n    int
-	}{{partScheduler, e.config.Schedulers}, {partDispatcher, e.config.Dispatchers}, {partExecutor, e.config.Executors}} {
+	}{{partScheduler, e.config.Schedulers}, {partDispatcher, e.config.Dispatchers}, {partExecutor, executors}} {
 		for i := range kind.n {
 			o := Order{Part: kind.part, Name: kind.part + "-" + strconv.Itoa(i+1), NATS: e.servers.systemURL()}
 			if kind.part == partExecutor {
@@ -115,6 +128,9 @@ func (e *engineRun) start(ctx context.Context) error {
 				e.execs = append(e.execs, c)
 			}
 		}
+	}
+	if e.gateway {
+		return e.startGateway(ctx)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ type load struct {
 
 // set describes N fires in each second of a period, or in one instant if For is 0.
 type set struct {
+	Group  string        `json:"-"` // of the jobs; "": the executors' group
 	N      int           `json:"n"`
 	From   time.Time     `json:"from"` // a whole second
 	For    time.Duration `json:"for_ns"`

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,7 +37,7 @@ WITH s AS MATERIALIZED (
       FROM s
 ), made AS (
     INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at, fires_per_minute, fires_version)
-    SELECT id, '` + group + `', 'bench-' || id, true, spec #>> '{schedule,kind}', '{}', spec, 1, now(), now(),
+    SELECT id, spec->>'group', 'bench-' || id, true, spec #>> '{schedule,kind}', '{}', spec, 1, now(), now(),
            CASE WHEN spec #>> '{schedule,every}' = '1s' THEN 60 ELSE 1 END, 1 FROM j
 ), versioned AS (
     INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
@@ -44,14 +45,17 @@ WITH s AS MATERIALIZED (
 )
 INSERT INTO job_due (job_id, version, next_fire_time, next_due_at) SELECT id, 1, at, at FROM j`
 
+// insertWireIDs gives ids for executors of XXL-JOB to the jobs from $1 up to $2. Otherwise the gateway would make them in the first second of the load.
+const insertWireIDs = `INSERT INTO gateway_wire_ids (group_name, wire_id, job_id) SELECT '` + gatewayGroup + `', id, id FROM generate_series($1::bigint, $2::bigint - 1) id`
+
 // noForeignKeys lets insertJobs insert jobs and the rows that refer to them in any order. It requires a superuser, which
 // the measurement is on its own Postgres.
 const noForeignKeys = `SET LOCAL session_replication_role = replica`
 
-// jobSpec returns the definition of a job with a schedule, as JSON.
-func jobSpec(schedule domain.Schedule) ([]byte, error) {
+// jobSpec returns the definition of a job of a group with a schedule, as JSON.
+func jobSpec(of string, schedule domain.Schedule) ([]byte, error) {
 	spec := domain.DefaultJobSpec()
-	spec.Group, spec.Name, spec.Handler, spec.Schedule, spec.Block = group, "bench", handler, schedule, domain.BlockParallel
+	spec.Group, spec.Name, spec.Handler, spec.Schedule, spec.Block = of, "bench", handler, schedule, domain.BlockParallel
 	spec.Normalize()
 	return json.Marshal(spec)
 }
@@ -67,22 +71,22 @@ func (l *loader) addJobs(ctx context.Context, s set) error {
 	if s.Spread {
 		spread = s.N
 	}
-	return l.writeJobs(ctx, schedule, s.N, s.From, spread, time.Second)
+	return l.writeJobs(ctx, cmp.Or(s.Group, group), schedule, s.N, s.From, spread, time.Second)
 }
 
 // addIdleJobs writes jobs that fire once a day. Their first fires are spread over the day that begins in 24 hours.
 func (l *loader) addIdleJobs(ctx context.Context, n int) error {
 	const day = 24 * time.Hour
 	schedule := domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(day)}
-	if err := l.writeJobs(ctx, schedule, n, time.Now().Add(day).Truncate(time.Second), n, day); err != nil {
+	if err := l.writeJobs(ctx, group, schedule, n, time.Now().Add(day).Truncate(time.Second), n, day); err != nil {
 		return err
 	}
 	_, err := l.db.Exec(ctx, `VACUUM (ANALYZE) jobs, job_versions, job_due`)
 	return err
 }
 
-func (l *loader) writeJobs(ctx context.Context, schedule domain.Schedule, n int, from time.Time, spread int, over time.Duration) error {
-	spec, err := jobSpec(schedule)
+func (l *loader) writeJobs(ctx context.Context, of string, schedule domain.Schedule, n int, from time.Time, spread int, over time.Duration) error {
+	spec, err := jobSpec(of, schedule)
 	if err != nil {
 		return err
 	}
@@ -98,6 +102,9 @@ func (l *loader) writeJobs(ctx context.Context, schedule domain.Schedule, n int,
 		}
 		if _, err = tx.Exec(ctx, noForeignKeys); err == nil {
 			_, err = tx.Exec(ctx, insertJobs, spec, first, i, min(i+chunk, n), from, spread, over.Milliseconds())
+		}
+		if err == nil && of == gatewayGroup {
+			_, err = tx.Exec(ctx, insertWireIDs, first+int64(i), first+int64(min(i+chunk, n)))
 		}
 		if err == nil {
 			err = tx.Commit(ctx)

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -61,6 +62,9 @@ func (m *meter) read(ctx context.Context, parts []*child) (reading, error) {
 	return r, nil
 }
 
+// executorParts are the parts that belong to no server.
+var executorParts = []string{partExecutor, partResponder, partStub}
+
 // addCost adds the use between the two readings, in all and per run.
 func (m *meter) addCost(ctx context.Context, f Figures, o observation, runs float64) error {
 	from, to := o.from, o.to
@@ -68,11 +72,14 @@ func (m *meter) addCost(ctx context.Context, f Figures, o observation, runs floa
 	if err := m.servers.db.QueryRow(ctx, `SELECT pg_wal_lsn_diff($2::pg_lsn, $1::pg_lsn)::float8`, from.wal, to.wal).Scan(&wal); err != nil {
 		return err
 	}
-	var sum, memory float64
+	var sum, server, memory float64
 	span := to.at.Sub(from.at).Seconds()
 	for name, u := range to.parts {
 		us := float64(u.cpu-from.parts[name].cpu) / float64(time.Microsecond)
 		sum += us
+		if !slices.Contains(executorParts, name) {
+			server += us
+		}
 		memory += float64(u.memory)
 		f["cpu_percent."+name] = us / span / 1e4
 		f["memory_bytes."+name] = float64(u.memory)
@@ -94,6 +101,7 @@ func (m *meter) addCost(ctx context.Context, f Figures, o observation, runs floa
 	}
 	if len(to.parts) > 0 {
 		f["cpu_us_per_run"] = sum / runs
+		f["server_cpu_us_per_run"] = server / runs
 	}
 	f["wal_bytes_per_run"] = wal / runs
 	f["database_bytes_per_run"] = float64(to.database-from.database) / runs

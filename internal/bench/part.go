@@ -25,6 +25,8 @@ const (
 	partPipeline   = "pipeline"  // of the baseline: inserts, updates, offers and settles
 	partResponder  = "responder" // of the baseline: its executor
 	partStandalone = "standalone"
+	partGateway    = "gateway"
+	partStub       = "stub"     // executors that speak the protocol of XXL-JOB
 	partPostgres   = "postgres" // no process of this binary
 )
 
@@ -35,10 +37,12 @@ type Order struct {
 	Part     string `json:"part"`
 	Database string `json:"database_url,omitempty"`
 	NATS     string `json:"nats_url,omitempty"`
-	Dir      string `json:"dir,omitempty"`      // nats: its storage; executor: its spool; standalone: its data
+	Dir      string `json:"dir,omitempty"`      // nats: its storage; executor, gateway: its spool; standalone: its data
 	Password string `json:"password,omitempty"` // nats: for the system user and the executors
 	Name     string `json:"name,omitempty"`     // executor: its instance
 	Capacity int    `json:"capacity,omitempty"` // executor
+	Gateway  string `json:"gateway,omitempty"`  // stub: where it registers
+	Stubs    int    `json:"stubs,omitempty"`    // stub: the number of its executors
 	Profile  string `json:"profile,omitempty"`  // directory for profiles
 	Load     *load  `json:"load,omitempty"`     // pipeline
 }
@@ -60,6 +64,8 @@ type Roles interface {
 	BenchScheduler(ctx context.Context, database, nats config.URL) error
 	BenchDispatcher(ctx context.Context, database, nats config.URL) error
 	BenchStandalone(ctx context.Context, database config.URL, dir string) error
+	// BenchGateway calls ready with the URL at which executors register.
+	BenchGateway(ctx context.Context, database, nats config.URL, dir string, ready func(url string)) error
 }
 
 // part is the state of a process that runs a part.
@@ -116,6 +122,13 @@ func (p *part) run(ctx context.Context, roles Roles) error {
 		return p.runResponder(ctx)
 	case partPipeline:
 		return p.runPipeline(ctx)
+	case partStub:
+		return p.runStub(ctx)
+	case partGateway:
+		return roles.BenchGateway(ctx, config.URL(p.order.Database), config.URL(p.order.NATS), p.order.Dir, func(url string) {
+			p.take = func() (json.RawMessage, error) { return json.Marshal(url) }
+			p.ready()
+		})
 	case partScheduler:
 		p.ready()
 		return roles.BenchScheduler(ctx, config.URL(p.order.Database), config.URL(p.order.NATS))

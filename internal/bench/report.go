@@ -52,6 +52,8 @@ type Report struct {
 	Settings  config.Bench `json:"settings"`
 	Summaries []Summary    `json:"summaries"`
 	Runs      []Run        `json:"runs"`
+
+	columns map[string][2]string // of measurements that do not compare the baseline with the engine
 }
 
 func (f Figures) set(name string, v float64) {
@@ -98,7 +100,7 @@ func (f Figures) lateness(ctx context.Context, parts []*child) error {
 func (f Figures) headline() string {
 	var parts []string
 	for _, name := range []string{"fires_per_s", "max_per_s", "overload_per_s", "all_started_ms", "all_settled_ms", "lateness_p50_ms",
-		"lateness_p99_ms", "cpu_us_per_run", "cpu_percent", "others_cpu_percent", "wal_bytes_per_run"} {
+		"lateness_p99_ms", "cpu_us_per_run", "server_cpu_us_per_run", "cpu_percent", "others_cpu_percent", "wal_bytes_per_run"} {
 		if v, ok := f[name]; ok {
 			parts = append(parts, name+" "+thousands(v))
 		}
@@ -123,6 +125,12 @@ func (r *Report) summarize() {
 	for i := range r.Summaries {
 		s := &r.Summaries[i]
 		s.Baseline, s.Engine = r.medians(s.What, sideBaseline), r.medians(s.What, sideEngine)
+		if _, ok := r.columns[s.What]; ok && s.Baseline != nil && s.Engine != nil {
+			const cost = "server_cpu_us_per_run"
+			if s.Baseline[cost] > 0 {
+				s.Engine.set("added_"+cost, s.Engine[cost]-s.Baseline[cost])
+			}
+		}
 		for name, v := range s.Engine {
 			if y, ok := s.Baseline[name]; ok && y != 0 {
 				if s.Ratios == nil {
@@ -155,9 +163,9 @@ func (r *Report) medians(what, side string) Figures {
 
 // shown is the order in which figures are printed. The figures of single parts and tables follow their sum.
 var shown = []string{
-	"fires", "ended", "succeeded", "missed", "offered_per_s", "fires_per_s", "max_per_s", "overload_per_s",
+	"fires", "ended", "requests", "succeeded", "missed", "offered_per_s", "fires_per_s", "max_per_s", "overload_per_s",
 	"overload_of_max", "out_of_order", "recovery_s", "all_started_ms", "all_settled_ms", "lateness", "recorded_lateness", "settled_after",
-	"measured_s", "cpu_us_per_run", "cpu_percent", "others_cpu_percent", "memory_bytes", "wal_bytes", "wal_bytes_per_run", "database_bytes_per_run", "nats_bytes_per_run",
+	"measured_s", "cpu_us_per_run", "server_cpu_us_per_run", "added_server_cpu_us_per_run", "cpu_percent", "others_cpu_percent", "memory_bytes", "wal_bytes", "wal_bytes_per_run", "database_bytes_per_run", "nats_bytes_per_run",
 	"hot_growth", "table_bytes", "index_bytes",
 }
 
@@ -197,7 +205,11 @@ func (r *Report) print(w io.Writer, form string) error {
 	for _, s := range r.Summaries {
 		fmt.Fprintf(w, "\n%s (medians of %d)\n", s.What, max(1, s.Runs))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "\tbaseline\tengine\tratio\t")
+		columns, ok := r.columns[s.What]
+		if !ok {
+			columns = [2]string{"baseline", "engine"}
+		}
+		fmt.Fprintf(t, "\t%s\t%s\tratio\t\n", columns[0], columns[1])
 		for _, name := range sortedNames(s.Baseline, s.Engine) {
 			if strings.HasPrefix(name, "cpu_percent.") && s.Engine["cpu_us_per_run"] > 0 {
 				continue // cpu_us_per_run shows the same in another unit

@@ -106,14 +106,11 @@ func (s *servers) startPostgres(ctx context.Context) (err error) {
 
 // prepareDatabase creates the baseline's schema and the group, and finds the process id of Postgres.
 func (s *servers) prepareDatabase(ctx context.Context) error {
-	for _, sql := range []string{
-		baselineSchema,
-		`INSERT INTO groups (name, description, token_sha256, limits) VALUES ('` + group + `', 'A measurement.', sha256(gen_random_uuid()::text::bytea),
-			'{"max_jobs": 1000000000, "max_fires_per_minute": 1000000000, "max_live_runs": 1000000000}')`,
-	} {
-		if _, err := s.db.Exec(ctx, sql); err != nil {
-			return err
-		}
+	if _, err := s.db.Exec(ctx, baselineSchema); err != nil {
+		return err
+	}
+	if err := s.createGroup(ctx, group); err != nil {
+		return err
 	}
 	if s.statements {
 		if _, err := s.db.Exec(ctx, `CREATE EXTENSION pg_stat_statements SCHEMA public`); err != nil {
@@ -128,6 +125,13 @@ func (s *servers) prepareDatabase(ctx context.Context) error {
 		s.pgPID = st.parent
 	}
 	return nil
+}
+
+// createGroup creates a group without limits.
+func (s *servers) createGroup(ctx context.Context, name string) error {
+	_, err := s.db.Exec(ctx, `INSERT INTO groups (name, description, token_sha256, limits) VALUES ($1, 'A measurement.', sha256(gen_random_uuid()::text::bytea),
+		'{"max_jobs": 1000000000, "max_fires_per_minute": 1000000000, "max_live_runs": 1000000000}')`, name)
+	return err
 }
 
 // takeNATS returns the URL and the counters of the NATS server.

@@ -159,6 +159,7 @@ func (*benchCmd) Help() string {
 		"    overload  twice the maximum rate: throughput, order and recovery\n" +
 		"    idle      cost of 1,000,000 idle jobs, compared with 10,000\n" +
 		"    history   cost of 20,000,000 finished runs, compared with none\n" +
+		"    gateway   --rate fires per second for --span through a gateway to XXL-JOB executors, compared with Belfry's own executors\n" +
 		"    all       all of these\n\nExamples:\n\n    belfry bench burst --runs 5\n    belfry bench rate --rate 5000 --span 30s -o json\n" +
 		"    belfry bench max --profile /tmp/profiles"
 }

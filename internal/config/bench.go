@@ -8,9 +8,9 @@ import (
 
 // Bench holds the settings of `belfry bench`.
 type Bench struct {
-	Mode     string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
+	Mode     string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history, gateway or all."`
 	Fires    int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: number of fires due at one instant."`
-	Rate     int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires a second. max: the rate at which the search starts."`
+	Rate     int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history, gateway: fires a second. max: the rate at which the search starts."`
 	Max      int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: the highest sustained rate; found by a search if 0."`
 	Span     time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"Duration of each load, 1s to 24h."`
 	Spread   bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
@@ -25,6 +25,8 @@ type Bench struct {
 	Executors   int `json:"executors" name:"executors" env:"BELFRY_BENCH_EXECUTORS" default:"1" help:"Executor processes." group:"bench"`
 	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Maximum number of concurrent runs of each executor; it should exceed the number of fires due at one instant." group:"bench"`
 
+	Addresses int `json:"addresses" name:"addresses" env:"BELFRY_BENCH_ADDRESSES" default:"4" help:"gateway: the number of addresses of XXL-JOB executors, which are all in one process." group:"bench"`
+
 	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure. The measurement creates a temporary directory in it. Default: the system's temporary directory." group:"bench"`
 	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the cost of each SQL statement, into this directory." group:"bench"`
 	Output  string `json:"output" name:"output" short:"o" env:"BELFRY_BENCH_OUTPUT" default:"table" help:"Output format: table or json." group:"bench"`
@@ -32,12 +34,12 @@ type Bench struct {
 }
 
 // The modes of `belfry bench`.
-var benchModes = []string{"burst", "rate", "max", "overload", "idle", "history", "all"}
+var benchModes = []string{"burst", "rate", "max", "overload", "idle", "history", "gateway", "all"}
 
 // DefaultBench returns the settings of `belfry bench` without flags. It does not set the mode.
 func DefaultBench() Bench {
 	return Bench{Fires: 10_000, Rate: 3000, Span: 15 * time.Second, Runs: 1, Baseline: true, Engine: true,
-		Schedulers: 1, Dispatchers: 1, Executors: 1, Capacity: 65536, Output: "table"}
+		Schedulers: 1, Dispatchers: 1, Executors: 1, Capacity: 65536, Addresses: 4, Output: "table"}
 }
 
 // Validate reports all faults at once, as an Invalid error whose locations are flags.
@@ -55,6 +57,7 @@ func (c Bench) Validate() error {
 	between(&f, "--dispatchers", c.Dispatchers, 1, 64)
 	between(&f, "--executors", c.Executors, 1, 64)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
+	between(&f, "--addresses", c.Addresses, 1, 100)
 	checkOneOf(&f, "--output", c.Output, "table", "json")
 	if !c.Engine && !c.Baseline {
 		f.Add("--no-engine", "leaves nothing to measure if the baseline is off, too")

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -108,6 +109,49 @@ func TestBenchOnHistory(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("the profile %s: %v", name, err)
 		}
+	}
+}
+
+// TestBenchGateway checks that the bench sends all runs through a gateway, each once, and compares them with the same runs of Belfry's own executors.
+func TestBenchGateway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: belfry bench gateway, which takes a minute")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	p := launch(t, "bench", "belfry", dir, nil, "bench", "gateway", "--rate", "20", "--span", "2s", "--addresses", "3", "-o", "json", "--dir", dir)
+	if code := p.exit(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	var report benchReport
+	if err := json.Unmarshal([]byte(p.stdout.text()), &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Summaries) != 1 || len(report.Runs) != 2 {
+		t.Fatalf("the report is %+v", report)
+	}
+	s := report.Summaries[0]
+	for side, f := range map[string]map[string]float64{"plain path": s.Yardstick, "gateway": s.Engine} {
+		if f["fires"] != 40 || f["ended"]+f["missed"] != 40 || f["succeeded"] != f["ended"] {
+			t.Errorf("%s: of 40 fires %v ended, %v succeeded, %v were missed", side, f["ended"], f["succeeded"], f["missed"])
+		}
+		if _, ok := f["lateness_p99_ms"]; !ok {
+			t.Errorf("%s: the lateness is missing", side)
+		}
+	}
+	if s.Engine["requests"] != s.Engine["ended"] {
+		t.Errorf("the executors of XXL-JOB received %v requests for %v runs", s.Engine["requests"], s.Engine["ended"])
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	for _, name := range []string{"cpu_us_per_run.gateway", "cpu_us_per_run.stub", "server_cpu_us_per_run", "added_server_cpu_us_per_run"} {
+		if _, ok := s.Engine[name]; !ok {
+			t.Errorf("the gateway's figures lack %s", name)
+		}
+	}
+	if parts := s.Engine["cpu_us_per_run"] - s.Engine["cpu_us_per_run.stub"]; math.Abs(parts-s.Engine["server_cpu_us_per_run"]) > 1 {
+		t.Errorf("the servers used %v µs per run, all parts but the stub %v", s.Engine["server_cpu_us_per_run"], parts)
 	}
 }
 

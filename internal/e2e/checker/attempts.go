@@ -103,15 +103,18 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	// A kill between the end of a handler and the write of its result to disk loses the result. The write takes longer while
 	// the disk is busy.
 	gap := 5 * time.Second
-	if slices.Contains(c.h.Volatile, n.Instance) {
+	volatile := slices.Contains(c.h.Volatile, n.Instance)
+	if volatile {
 		gap = named // results wait while NATS or the dispatchers have a fault
 	}
 	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
 	switch late := c.late[try{a.Run, a.Attempt}]; {
 	case stopped && (late != nil || c.endedWithin(n.Instance, n.End, gap)): // it was stopped while its instance was unreachable or gone
 		return true
+	case stopped && slices.Contains(c.h.KillWins, n.Instance):
+		return true
 	case a.Reason == domain.ReasonLost:
-		return late != nil || c.endedWithin(n.Instance, n.End, gap)
+		return late != nil || c.endedWithin(n.Instance, n.End, gap) || volatile && c.terminated(n.Instance, n.End)
 	case a.Reason == domain.ReasonTimeout:
 		return true // a timeout overrides the handler's result
 	case stopped && c.overran(r, n):
@@ -142,6 +145,14 @@ func (c *check) endedWithin(target string, at time.Time, d time.Duration) bool {
 	slack := c.slack(at)
 	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
 		return f.Target == target && f.ends() && !f.From.Before(at.Add(-slack)) && f.From.Before(at.Add(d+slack))
+	})
+}
+
+// terminated reports whether a process was stopping at an instant.
+func (c *check) terminated(target string, at time.Time) bool {
+	slack := c.slack(at)
+	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
+		return f.Target == target && f.terminates() && !f.From.After(at.Add(slack)) && !f.To.Before(at.Add(-slack))
 	})
 }
 

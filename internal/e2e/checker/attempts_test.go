@@ -69,6 +69,18 @@ func TestAcceptsAttempts(t *testing.T) {
 			p.noteOf(r.ID).End, p.noteOf(r.ID).Outcome = time.Time{}, ""
 			p.Faults = append(p.Faults, Fault{Kind: "kill executor", Target: "i1", From: at(3.1), To: at(4)})
 		},
+		"killed although its handler succeeded, on an instance on which the kill wins": func(p *planted) {
+			p.job(1, nil)
+			p.served(1)
+			p.killed(p.at(1, 3))
+			p.KillWins = []string{"i1"}
+		},
+		"lost while its instance stopped, and its result was lost with it": func(p *planted) {
+			p.job(1, nil)
+			p.served(1)
+			p.interrupted(p.at(1, 3))
+			p.Volatile = []string{"i1"}
+		},
 	})
 }
 
@@ -131,6 +143,16 @@ func TestRejectsAttempts(t *testing.T) {
 		{"a success that a kill overwrites", RuleResult, func(p *planted) {
 			p.Versions[0].Spec.Timeout = domain.Duration(time.Second)
 			p.killed(p.at(1, 3))
+		}},
+		{"a failure that is lost while its instance stops, although the instance keeps results", RuleResult, func(p *planted) { p.interrupted(p.at(1, 3)) }},
+		{"a failure that is lost after its instance was stopped", RuleResult, func(p *planted) {
+			p.interrupted(p.at(1, 3))
+			p.Volatile = []string{"i1"}
+			p.Faults[0].To = at(3.1)
+		}},
+		{"a success that a kill overwrites, on another instance than those on which the kill wins", RuleResult, func(p *planted) {
+			p.killed(p.at(1, 3))
+			p.KillWins = []string{"i2"}
 		}},
 		{"a failure that is not stored", RuleResult, func(p *planted) { p.noteOf(p.at(1, 3).ID).Outcome = Panic }},
 		{"lost without a fault", RuleLost, func(p *planted) { p.lose(p.at(1, 3)) }},

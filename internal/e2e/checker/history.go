@@ -37,6 +37,7 @@ type History struct {
 
 	Schedulers []string // the targets of faults that are schedulers
 	Volatile   []string // instances that keep results only in memory, so that a kill loses the results that are not settled
+	KillWins   []string // instances that report a killed run as killed, even if its handler has succeeded
 	Clocks     []Clock  // of the database, by From; empty if it is the machine's clock
 }
 

@@ -109,6 +109,13 @@ func (p *planted) drain(r *Run) {
 	p.Faults = append(p.Faults, Fault{Kind: "stop process", Target: "i1", From: r.StartedAt.Add(50 * time.Millisecond), To: r.FinishedAt.Add(time.Second)})
 }
 
+// interrupted ends the handler of the run's only attempt because its instance received SIGTERM before, and declares the attempt lost.
+func (p *planted) interrupted(r *Run) {
+	p.lose(r)
+	p.noteOf(r.ID).Outcome = Cancelled
+	p.Faults = append(p.Faults, Fault{Kind: "stop process", Target: "i1", From: r.StartedAt.Add(50 * time.Millisecond), To: r.FinishedAt})
+}
+
 // again gives the run a second attempt, which succeeds on i2, after its first one ended as the run says.
 func (p *planted) again(r *Run) {
 	p.Attempts = append(p.Attempts, Attempt{

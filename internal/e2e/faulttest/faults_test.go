@@ -73,7 +73,7 @@ func TestFaults(t *testing.T) {
 	begin := time.Now()
 	w.suffer(l, events, o)
 	done := checker.Span{From: begin, To: time.Now()}
-	report := w.conclude(l, events, pulse, done, "Part "+o.part.name, !o.alone || w.setup.previous != nil)
+	report := w.conclude(l, events, pulse, done, "Part "+o.part.name, !o.alone || w.setup.previous != nil || w.setup.java != "")
 	thorough(t, report, o, done)
 	if t.Failed() {
 		t.Logf("repeat the test with %s=%d; when the cause is fixed, add the seed to pinned", envSeed, o.seed)
@@ -140,6 +140,9 @@ func (p *part) setup(t *testing.T) setup {
 	if s.previous != nil {
 		s.previous = rig.Previous(t)
 	}
+	if s.java != "" {
+		s.java = javaClasses(t)
+	}
 	if s.python != "" {
 		var why string
 		if s.python, why = rig.Python(t); s.python == "" {
@@ -170,7 +173,11 @@ func (w *world) conclude(l *load, events *eventLoad, pulse *rig.Pulse, span chec
 	for _, d := range w.deaths {
 		t.Error(d)
 	}
-	tell(t, h, report, l.seed, span, title, requests(l))
+	more := requests(l)
+	if w.setup.java != "" {
+		more += xxlEnds(h)
+	}
+	tell(t, h, report, l.seed, span, title, more)
 	if t.Failed() {
 		keep(t, h)
 	}
@@ -406,6 +413,9 @@ func (w *world) history(t *testing.T, l *load) *checker.History {
 			t.Fatal(err)
 		}
 		h.Notes = append(h.Notes, notes...)
+	}
+	if w.setup.java != "" {
+		w.addXXL(t, h)
 	}
 	return h
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -238,6 +239,9 @@ func (l *load) prepare() {
 	if l.w.setup.python != "" {
 		l.foreign()
 	}
+	if l.w.setup.java != "" {
+		l.xxlLoad()
+	}
 	for _, j := range l.jobs {
 		byHand, broadcast := j.spec.Schedule.Kind == domain.ScheduleNone, j.spec.Route == domain.RouteBroadcast && !j.bound
 		j.triggered, j.edited = (byHand || broadcast) && !j.bound, !byHand
@@ -280,7 +284,7 @@ var testRoutes = []domain.Route{
 // many creates n jobs of a sort, with both groups, all routes and all misfire policies in turn.
 func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (made []*testJob) {
 	l.w.t.Helper()
-	if l.length <= shortTest {
+	if l.length <= shortTest || l.w.setup.java != "" && !strings.HasPrefix(sort, xxl) { // executors in Java need much CPU time
 		n = (n + 1) / 2
 	}
 	for i := range n {

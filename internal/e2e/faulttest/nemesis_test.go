@@ -157,7 +157,7 @@ func (n *nemesis) note(kind, target string, from time.Time) { n.w.note(kind, tar
 func (n *nemesis) victim(role string) *member {
 	var fit []*member
 	for _, m := range n.w.members {
-		if role == "" && m.role != foreign || m.role == role || role == "with postgres" && m.postgres != nil {
+		if role == "" && m.role != foreign && !m.inJava() || m.role == role || role == "with postgres" && m.postgres != nil {
 			fit = append(fit, m)
 		}
 	}
@@ -219,7 +219,7 @@ const freezeLo, freezeHi = 2 * time.Second, 25 * time.Second
 func freezing(role string) func(*nemesis, string) {
 	return func(n *nemesis, name string) {
 		n.to(name, role, func(m *member) {
-			if m.executes() && !n.aim() {
+			if (m.executes() || m.inJava()) && !n.aim() {
 				return
 			}
 			m.process.Signal(syscall.SIGSTOP)

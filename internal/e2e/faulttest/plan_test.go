@@ -14,7 +14,7 @@ import (
 // and the part ends when all plans are carried out. So the number of faults of a kind does not depend on luck or on the machine.
 type part struct {
 	name  string
-	needs setup // the fields previous and python only say that they are needed
+	needs setup // the fields previous, python and java only say that they are needed
 	lanes []lane
 }
 
@@ -143,6 +143,12 @@ func parts() []part {
 			{kinds: versionKinds, pauseLo: seconds(4), pauseHi: seconds(12)},
 			{kinds: killKinds, pauseLo: seconds(4), pauseHi: seconds(12), extra: true},
 		}},
+		{name: "gateway", needs: setup{java: "yes"}, lanes: []lane{
+			{kinds: gatewayKinds, pauseLo: seconds(2), pauseHi: seconds(6)},
+			{kinds: xxlKinds, pauseLo: seconds(3), pauseHi: seconds(7)},
+			{kinds: awayKinds, pauseLo: seconds(8), pauseHi: seconds(16)},
+			{kinds: someProcessKinds, pauseLo: seconds(5), pauseHi: seconds(15), extra: true},
+		}},
 	}
 }
 
@@ -179,7 +185,7 @@ func TestPlans(t *testing.T) {
 		"kill scheduler", "kill dispatcher", "kill console", "kill executor", "stop scheduler", "stop dispatcher", "stop console", "stop executor",
 		"freeze scheduler", "freeze dispatcher", "freeze console", "freeze executor", "kill foreign", "stop foreign", "freeze foreign",
 		"cut nats", "blackhole nats", "cut postgres", "blackhole postgres", "shift clock", "freeze nats", "kill nats", "outage nats",
-		"restart postgres", "kill postgres", "slow postgres",
+		"restart postgres", "kill postgres", "slow postgres", "kill gateway", "stop gateway", "freeze gateway", "kill xxl", "kill and restart xxl", "stop xxl", "freeze xxl",
 	} {
 		if total[name] < fast {
 			t.Errorf("%s is planned only %d times", name, total[name])
@@ -187,7 +193,7 @@ func TestPlans(t *testing.T) {
 	}
 	for _, name := range []string{
 		"wipe nats", "quorum nats", "step clock", "failover postgres", "fill nats", "fill postgres", "fill spool", "attack group",
-		"replace scheduler", "replace dispatcher", "replace console", "replace executor",
+		"replace scheduler", "replace dispatcher", "replace console", "replace executor", "cut gateway", "blackhole gateway",
 	} {
 		if total[name] < slow {
 			t.Errorf("%s is planned only %d times", name, total[name])

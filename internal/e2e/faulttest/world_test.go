@@ -35,6 +35,7 @@ type setup struct {
 	clock    bool         // a clock of Postgres that can be set
 	disks    bool         // small disks of Postgres, NATS and executors
 	python   string       // the interpreter for executors in Python; "" for none
+	java     string       // the class path of executors of XXL-JOB, with gateways; "" for none
 }
 
 // world is the Belfry cluster under test. Each part is a process, and each link can be broken.
@@ -56,20 +57,24 @@ type world struct {
 	mu     sync.Mutex
 	faults []checker.Fault // guarded by mu
 	deaths []string        // guarded by mu; unexpected ends of processes, and other failures outside of the history
+
+	sending sync.Mutex
+	sends   map[int64]sent // guarded by sending; the attempts that gateways have sent, by log id
 }
 
 // member is one of Belfry's processes, with its own links.
 type member struct {
 	w        *world
 	name     string
-	role     string // scheduler, dispatcher, console, executor, foreign (an executor in Python)
+	role     string // scheduler, dispatcher, console, gateway, executor, foreign (an executor in Python), xxl and calm (executors of XXL-JOB)
 	env      []string
 	args     []string
-	nats     [rig.Replicas]*rig.Proxy
-	postgres []*rig.Proxy // to each server; nil for an executor
-	clock    string       // file with the error of its clock
+	nats     [rig.Replicas]*rig.Proxy // nil for an executor of XXL-JOB
+	postgres []*rig.Proxy             // to each server; nil for an executor
+	clock    string                   // file with the error of its clock
 	log      string
 	notes    string // file of an executor's handlers
+	instance string // the instance of an executor of XXL-JOB; the names of the others are their members' names
 
 	busy    sync.Mutex   // held during a fault of the process
 	process *rig.Process // guarded by busy; the last one started
@@ -77,7 +82,10 @@ type member struct {
 	logged  int          // guarded by busy; bytes of its log before its start
 }
 
-// executes reports whether the member is an executor.
+// inJava reports whether the member is an executor of XXL-JOB.
+func (m *member) inJava() bool { return m.role == xxl || m.role == calm }
+
+// executes reports whether the member is an executor with its own connection to NATS.
 func (m *member) executes() bool { return m.role == "executor" || m.role == foreign }
 
 // foreign is the role of executors that do not use the SDK, and the name of their group.
@@ -168,7 +176,14 @@ func newWorld(t testing.TB, with setup) *world {
 			w.add(name, foreign, []string{"BELFRY_GROUP=" + foreign, "BELFRY_TOKEN=" + made.Token, "BELFRY_CAPACITY=256"})
 		}
 	}
+	if with.java != "" {
+		w.addGateways()
+	}
 	w.launchAll()
+	if with.java != "" {
+		w.awaitXXL()
+		go w.watchSends(t.Context())
+	}
 	for g, names := range all {
 		rig.Eventually(t, rig.Patience, "the executors are listed", func() bool {
 			list, err := w.api.Instances(t.Context(), g)
@@ -262,6 +277,8 @@ func (m *member) start() {
 		m.logged = int(info.Size())
 	}
 	switch {
+	case m.inJava():
+		m.process = rig.StartCommand(m.w.t, exec.Command("java", m.args...), m.w.dir, m.log, nil)
 	case m.role == foreign:
 		root := rig.Root(m.w.t)
 		script := filepath.Join(root, "internal", "e2e", "faulttest", "testdata", "foreign.py")
@@ -361,7 +378,8 @@ func (w *world) heal() {
 }
 
 func (m *member) links() []*rig.Proxy {
-	return append(append([]*rig.Proxy{}, m.nats[:]...), m.postgres...)
+	all := append(append([]*rig.Proxy{}, m.nats[:]...), m.postgres...)
+	return slices.DeleteFunc(all, func(p *rig.Proxy) bool { return p == nil })
 }
 
 // openPool connects to Belfry's database directly.

@@ -17,6 +17,9 @@ const (
 	runTime   = 10 * time.Second // for the answer to a request that starts a run
 	busyAgain = 2 * time.Second  // between two requests while the executor refuses a run
 	tryAgain  = 500 * time.Millisecond
+	// takenAfter is how long a run that was taken is watched before that is stored, so that a run that ends before needs only one change of its row. Until then,
+	// Postgres has the send as sending. The next owner of the address treats such a send like one that was taken.
+	takenAfter = 50 * time.Millisecond
 )
 
 // carrier carries attempts to the executor of a tender.
@@ -291,8 +294,25 @@ func (t *carrier) taken(a *address.Attempt, answer gateway.Answer) {
 	t.machine.Runs(a)
 	t.follow(a)
 	t.mu.Unlock()
-	t.persist(func(ctx context.Context) error {
-		_, err := t.f.Sends.Answer(ctx, []gateway.Answer{answer})
+	t.f.carrying.Add(1) // the carrier of the attempt is counted, so the counter is not zero
+	go t.storeTaken(a, answer)
+}
+
+// storeTaken stores the answer of an executor that has, or may have, taken a run, unless the run has ended meanwhile. The answers of runs that were taken at the same
+// time are stored together.
+func (t *carrier) storeTaken(a *address.Attempt, answer gateway.Answer) {
+	defer t.f.carrying.Done()
+	if answer.State == gateway.Taken {
+		lifecycle.Pause(t.f.work, takenAfter)
+		t.mu.Lock()
+		ended := a.State == address.Ended
+		t.mu.Unlock()
+		if ended {
+			return
+		}
+	}
+	t.persist(func(context.Context) error {
+		_, err := t.f.answers.call(answer)
 		return err
 	})
 }
@@ -308,7 +328,7 @@ func (t *carrier) giveBack(a *address.Attempt, why string) {
 				return err
 			}
 		}
-		if _, err := t.f.Sends.Withdraw(ctx, []int64{a.LogID}); err != nil {
+		if withdrawn, err := t.f.Sends.Withdraw(ctx, []int64{a.LogID}); err != nil || len(withdrawn) > 0 {
 			return err
 		}
 		_, err := t.f.Sends.Answer(ctx, []gateway.Answer{{LogID: a.LogID, State: gateway.Unstarted, Message: protocol.Clip(why, 1<<10)}})

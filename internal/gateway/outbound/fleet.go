@@ -102,6 +102,7 @@ const (
 	dialTime      = 3 * time.Second
 	sweepEvery    = time.Minute
 	sweepRows     = 5000
+	mostInBatch   = 500              // answers in one statement
 	stopTime      = 15 * time.Second // for requests that are on their way when the process stops
 	settleTime    = time.Second      // for results that are not settled then; later owners publish them again
 )
@@ -113,6 +114,7 @@ const StopTime = stopTime + 15*time.Second
 type Fleet struct {
 	Config
 	results *publisher
+	answers *batch[gateway.Answer, struct{}]
 	ids     *wireIDs
 	meters  meters
 
@@ -144,6 +146,7 @@ func New(c Config) *Fleet {
 	}
 	f.work, f.stopWork = context.WithCancel(context.Background())
 	f.results = newPublisher(f)
+	f.answers = &batch[gateway.Answer, struct{}]{most: mostInBatch, do: f.storeAnswers}
 	if c.Registry != nil {
 		f.meter(c.Registry)
 	}
@@ -167,13 +170,25 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep deletes old sends.
+// sweep deletes old sends. There are as many as runs, so it deletes batch after batch until few are left.
 func (f *Fleet) sweep(ctx context.Context) {
 	for lifecycle.Pause(ctx, sweepEvery) {
-		if _, err := f.Records.Sweep(ctx, sweepRows); err != nil && ctx.Err() == nil {
-			f.Log.WarnContext(ctx, "cannot delete old runs of executors, retrying", "err", err)
+		for more := true; more && ctx.Err() == nil; {
+			n, err := f.Records.Sweep(ctx, sweepRows)
+			if err != nil && ctx.Err() == nil {
+				f.Log.WarnContext(ctx, "cannot delete old runs of executors, retrying", "err", err)
+			}
+			more = err == nil && n >= sweepRows
 		}
 	}
+}
+
+// storeAnswers stores what executors have answered.
+func (f *Fleet) storeAnswers(answers []gateway.Answer) (struct{}, error) {
+	ctx, cancel := context.WithTimeout(f.work, storeTime)
+	defer cancel()
+	_, err := f.Sends.Answer(ctx, answers)
+	return struct{}{}, err
 }
 
 // Register implements inbound.Addresses.
