@@ -140,6 +140,8 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
         saysHref: item.run_id ? `/runs/${item.run_id}` : undefined,
         helps: (
           <>
+            <Runbook url={item.runbook_url} />
+            {item.runbook_url && " · "}
             <span className="num">{t("health.streak", { n: item.count })}</span>
             {" · "}
             {item.last_success ? (
@@ -149,8 +151,6 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
             ) : (
               t("health.nosuccess")
             )}
-            {item.runbook_url && " · "}
-            <Runbook url={item.runbook_url} />
             {item.changes?.map((c) => (
               <span key={c.code}> · {changeText(t, explain, c, now)}</span>
             ))}

@@ -15,6 +15,7 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { get, type Answer, type Group, type JobInput } from "../api/client";
 import { useT } from "../i18n";
+import { anyHandler } from "../lib/executors";
 import { Section } from "./basics";
 
 const CodeEditor = lazy(() => import("./codeeditor"));
@@ -39,7 +40,8 @@ export function JobWhat({ d, set, at, fresh, groups }: Fields & { fresh: boolean
     enabled: groups.some((g) => g.name === d.group),
     retry: false,
   });
-  const handlers = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
+  const offered = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
+  const handlers = offered.filter((h) => h !== anyHandler);
 
   return (
     <Section title={t("form.what")}>
@@ -94,7 +96,11 @@ export function JobWhat({ d, set, at, fresh, groups }: Fields & { fresh: boolean
           <Autocomplete
             label={t("field.handler")}
             required
-            description={handlers.length ? t("form.handlers", { list: handlers.join(", ") }) : t("form.nohandlers")}
+            description={
+              handlers.length
+                ? t("form.handlers", { list: handlers.join(", ") })
+                : t(offered.length ? "form.anyhandler" : "form.nohandlers")
+            }
             inputWrapperOrder={["label", "input", "description", "error"]}
             value={d.handler ?? ""}
             onChange={(v) => set({ handler: v })}

@@ -2,19 +2,21 @@ import { Text } from "@mantine/core";
 import { Link } from "wouter";
 import type { Job, RunDetail } from "../api/client";
 import { useT } from "../i18n";
+import { changesSince } from "../lib/sincegood";
 import { Instant } from "./basics";
 import { Changes } from "./changes";
 
 /** SinceGood says on the page of a failed run what its job's last success was, and whether the job has changed in between. */
 export function SinceGood({ run: r, job, now }: { run: RunDetail; job: Job; now: Date }) {
   const t = useT();
-  const good = job.health?.last_success;
+  if (!job.health) return null;
+  const good = job.health.last_success;
   if (!good)
-    return job.health ? (
+    return (
       <Text size="sm" mb="xs" c="dimmed">
         {t("health.nosuccess")}
       </Text>
-    ) : null;
+    );
   const later = Date.parse(good.at) > Date.parse(r.finished_at ?? r.created_at);
   const link = (
     <Link className="link num" href={`/runs/${good.run_id}`}>
@@ -27,11 +29,10 @@ export function SinceGood({ run: r, job, now }: { run: RunDetail; job: Job; now:
         {t("health.since")} {link}
       </Text>
     );
-  const changes = job.health?.last_failure?.run_id === r.id ? job.health.changes : undefined;
   return (
     <Text size="sm" mb="xs" component="div">
       {t("health.success")} {link}
-      <Changes job={r.job_id} from={good.version} to={r.job_version} changes={changes} />
+      <Changes job={r.job_id} from={good.version} to={r.job_version} changes={changesSince(job.health, r)} />
     </Text>
   );
 }
