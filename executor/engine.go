@@ -30,6 +30,7 @@ type engine struct {
 	drained  chan struct{}  // closed when draining begins
 	running  sync.WaitGroup // counts the attempts that have not ended
 	ended    endings
+	unleased unleased
 
 	// mu guards the fields below. It is held for work in memory only.
 	mu       sync.Mutex

@@ -82,7 +82,9 @@ func (e *Executor) Ready() <-chan struct{} { return e.ready }
 
 // Status is the state of an instance, for health checks and metrics.
 type Status struct {
-	Leased    bool // the last confirmed heartbeat is recent enough to start runs
+	Leased bool // the last confirmed heartbeat is recent enough to start runs
+	// Unleased is why there is no lease, as far as the instance knows, such as "token refused". It is empty if Leased is true, and before Run.
+	Unleased  string
 	Draining  bool
 	Capacity  int // slots
 	Running   int // slots in use: accepted, running, or ended but not in the spool yet
@@ -107,6 +109,9 @@ func (e *Executor) Status() Status {
 	defer x.reports.mu.Unlock()
 	s := Status{
 		Leased: !over, Draining: load.Draining, Capacity: load.Capacity, Running: load.Running, Unsettled: len(x.reports.pending),
+	}
+	if over {
+		s.Unleased = x.unleased.reason()
 	}
 	if u := x.unfit(); u != nil {
 		s.Unfit, s.UnfitMessage = u.Reason, u.Message

@@ -58,6 +58,7 @@ func (l *link) beat(ctx context.Context) {
 			l.log.Info("heartbeats are confirmed again")
 		}
 		healthy = err == nil
+		set(&l.unleased.heartbeat, beatReason(err))
 		var again <-chan time.Time
 		if errors.Is(err, errNameTaken) {
 			if tries++; tries <= takenTries {
@@ -85,6 +86,17 @@ func (l *link) beat(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// beatReason says why a heartbeat was not confirmed. It is empty if the instance knows no reason of its own.
+func beatReason(err error) string {
+	switch {
+	case errors.Is(err, errNameTaken):
+		return nameTaken
+	case errors.Is(err, errLargeBeat):
+		return largeHeartbeat
+	}
+	return ""
 }
 
 // beatNow makes the executor send a heartbeat at once.

@@ -56,6 +56,7 @@ type link struct {
 	taken    atomic.Int64 // messages received from offers
 	message  wire.Offers  // the last message, kept to reuse its memory
 	refused  atomic.Int64 // refused log-ins in a row
+	unleased *unleased
 }
 
 func newLink(c Config, x *engine, names, languages []string, first chan struct{}) *link {
@@ -65,10 +66,11 @@ func newLink(c Config, x *engine, names, languages []string, first chan struct{}
 	}
 	l := &link{
 		config: c, engine: x, log: x.log, names: names, scripts: languages, host: host, started: time.Now(), first: first,
-		beatSoon: make(chan struct{}, 1),
-		offers:   make(chan *nats.Msg, offersWaiting), controls: make(chan *nats.Msg, controlsWaiting),
+		beatSoon: make(chan struct{}, 1), unleased: &x.unleased,
+		offers: make(chan *nats.Msg, offersWaiting), controls: make(chan *nats.Msg, controlsWaiting),
 	}
 	l.store = l.publish
+	set(&l.unleased.connection, notConnected)
 	return l
 }
 
@@ -79,7 +81,7 @@ func (l *link) connect(ctx context.Context) bool {
 		if err == nil {
 			if err = l.subscribe(conn); err == nil {
 				l.conn.Store(conn)
-				l.refused.Store(0)
+				l.connected()
 				l.log.Info("connected to NATS", "server", conn.ConnectedUrlRedacted())
 				return true
 			}
@@ -107,12 +109,13 @@ func (l *link) options() []nats.Option {
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingEvery),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			set(&l.unleased.connection, notConnected)
 			if err != nil {
 				l.log.Warn("the connection to NATS is lost, reconnecting", "err", err)
 			}
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) {
-			l.refused.Store(0)
+			l.connected()
 			l.log.Info("connected to NATS again", "server", c.ConnectedUrlRedacted())
 			l.beatNow()
 			l.engine.reports.resend()
@@ -120,6 +123,12 @@ func (l *link) options() []nats.Option {
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { l.complain(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { l.natsError(sub, err) }),
 	)
+}
+
+// connected forgets why there was no connection.
+func (l *link) connected() {
+	l.refused.Store(0)
+	set(&l.unleased.connection, "")
 }
 
 // subscribe returns after the server has processed both subscriptions. Dispatchers send offers as soon as they receive the

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,8 +23,43 @@ func (e *foreignTokenError) Error() string {
 }
 func (e *foreignTokenError) Unwrap() error { return e.err }
 
-// complain logs why there is no connection, and counts refused log-ins.
+// unleased is why an instance has no lease, as far as it knows. It is safe for concurrent use.
+type unleased struct {
+	connection, heartbeat atomic.Pointer[string] // nil: no trouble
+}
+
+// The reasons why an instance has no lease. Without a connection, the instance knows nothing about its heartbeats.
+const (
+	noTokenSet       = "no token is set"
+	tokenRefused     = "token refused, or no dispatcher answers log-ins"
+	foreignToken     = "token refused, it belongs to another group"
+	notConnected     = "NATS is not connected"
+	nameTaken        = "another process uses the name of this instance"
+	largeHeartbeat   = "the heartbeat is too large: there are too many handlers or labels"
+	beatNotConfirmed = "JetStream has confirmed no heartbeat for ten seconds"
+)
+
+// set keeps a reason. The empty reason means that there is no trouble.
+func set(of *atomic.Pointer[string], reason string) {
+	if reason == "" {
+		of.Store(nil)
+		return
+	}
+	of.Store(&reason)
+}
+
+func (u *unleased) reason() string {
+	for _, of := range []*atomic.Pointer[string]{&u.connection, &u.heartbeat} {
+		if r := of.Load(); r != nil {
+			return *r
+		}
+	}
+	return beatNotConfirmed
+}
+
+// complain logs why there is no connection, keeps the reason, and counts refused log-ins.
 func (l *link) complain(err error) {
+	set(&l.unleased.connection, l.why(err))
 	var foreign *foreignTokenError
 	switch {
 	case errors.As(err, &foreign):
@@ -48,6 +84,20 @@ func (l *link) complain(err error) {
 		l.refused.Store(0)
 		l.log.Warn("cannot reach NATS, retrying", "within", l.slowest(), "err", err)
 	}
+}
+
+// why names the reason why a connection failed.
+func (l *link) why(err error) string {
+	var foreign *foreignTokenError
+	switch {
+	case errors.As(err, &foreign):
+		return foreignToken
+	case isRefusal(err) && l.noToken():
+		return noTokenSet
+	case isRefusal(err):
+		return tokenRefused
+	}
+	return notConnected
 }
 
 func isRefusal(err error) bool {

@@ -27,7 +27,7 @@ func TestNoToken(t *testing.T) {
 }
 
 func TestPaceOfReconnecting(t *testing.T) {
-	l := &link{config: Config{Token: "t"}, log: quietLogger()}
+	l := &link{config: Config{Token: "t"}, unleased: new(unleased), log: quietLogger()}
 	within := func(what string, got, least, most time.Duration) {
 		t.Helper()
 		if got < least || got > most {
@@ -52,7 +52,7 @@ func TestPaceOfReconnecting(t *testing.T) {
 // TestLogInRunsOut verifies that the ordinary expiry of a log-in is not treated as a refusal.
 func TestLogInRunsOut(t *testing.T) {
 	var said bytes.Buffer
-	l := &link{config: Config{Token: "t"}, log: slog.New(slog.NewJSONHandler(&said, nil))}
+	l := &link{config: Config{Token: "t"}, unleased: new(unleased), log: slog.New(slog.NewJSONHandler(&said, nil))}
 	l.natsError(nil, nats.ErrAuthExpired)
 	if l.refused.Load() != 0 || bytes.Contains(said.Bytes(), []byte(`"level":"ERROR"`)) {
 		t.Errorf("%d refusals; logged %s", l.refused.Load(), said.Bytes())

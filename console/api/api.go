@@ -129,8 +129,10 @@ type Config struct {
 	Letters Letters
 	// Attention reads what needs attention.
 	Attention attention.Store
-	Alerts    alerts.Store
-	Changes   live.Source
+	// Outages names the servers and roles that are missing. If it is nil, none are named.
+	Outages attention.Outages
+	Alerts  alerts.Store
+	Changes live.Source
 
 	Ready      []system.Check // the parts that /readyz reports
 	Executors  system.Executors
@@ -156,6 +158,8 @@ type API struct {
 	visible *visible.Reader
 	streams *stream.Streams
 	metrics *metrics
+
+	attention *attention.API
 }
 
 // Prefix is the prefix of the path of every operation.
@@ -184,6 +188,7 @@ func New(c Config) *API {
 		w.Header().Set("Allow", a.allowed(r.URL.Path))
 		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "this path does not support "+r.Method))
 	})
+	a.attention = &attention.API{Store: a.Attention, Letters: a.Letters, Instances: a.Fleet, Outages: a.Outages, Audit: a.audit, Log: a.Log}
 	a.rest = &rest.Router{API: humachi.New(a.router, a.humaConfig()), Once: (&once{c.Idempotency, c.Log}).middleware, Log: c.Log}
 	state := a.registerResources()
 	a.finishContract()
@@ -224,7 +229,7 @@ func (a *API) registerResources() *system.API {
 		&transfer.API{Jobs: a.Jobs, Lists: a.Views, Groups: a.Groups, Counted: counted, Calendars: a.Calendars, Triggers: a.Events,
 			Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Log: a.Log, Zone: a.Zone},
 		&deadletters.API{Store: a.Letters, Audit: a.audit},
-		&attention.API{Store: a.Attention, Letters: a.Letters, Instances: a.Fleet, Audit: a.audit, Log: a.Log},
+		a.attention,
 		state,
 	} {
 		r.Register(a.rest)

@@ -59,6 +59,7 @@ type world struct {
 	changes  *changes
 	metrics  prometheus.Registerer
 	bulk     *bulk.Store
+	outages  *missing
 }
 
 func newWorld(t *testing.T) *world {
@@ -69,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(s.Close)
 	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), groups: group.New(s.Pool()), fleet: &fleet{store: s},
-		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}, changes: &changes{}}
+		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}, changes: &changes{}, outages: &missing{}}
 	w.accounts.Weaken()
 	// The database is a copy of one that the first test made, so its statistics can be over ten minutes behind.
 	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now(), health_through = now()`)
@@ -95,7 +96,7 @@ func newWorld(t *testing.T) *world {
 		Fires:   view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports: statstore.New(s.Pool()),
 		Events:  events,
-		Letters: w.letters, Attention: attention.New(s.Pool()),
+		Letters: w.letters, Attention: attention.New(s.Pool()), Outages: w.outages,
 		Alerts:  w.alerts,
 		Changes: w.changes, StreamCheck: 50 * time.Millisecond,
 		Ready: []system.Check{probe("postgres", false), probe("nats", false), probe("jetstream", true)}, Executors: system.ExecutorsAt("tls://nats.example.com:4222"),

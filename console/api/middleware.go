@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/console/api/attention"
 	"github.com/belfryhq/belfry/console/api/events"
 	"github.com/belfryhq/belfry/console/api/login"
 	"github.com/belfryhq/belfry/console/api/problem"
@@ -116,6 +117,9 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		id, err := auth.Identify(r.WithContext(ctx), a.Authenticator)
 		cancel()
 		if err != nil {
+			if r.Method == http.MethodGet && r.URL.Path == attention.Path && a.attention.AnswerUnidentified(w, err) {
+				return
+			}
 			problem.Write(w, problem.From(r.Context(), a.Log, err))
 			return
 		}

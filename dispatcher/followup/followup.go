@@ -63,7 +63,7 @@ type Queue struct{ client *river.Client[pgx.Tx] }
 
 // NewQueue returns a queue that only enqueues.
 func NewQueue(pool *pgxpool.Pool, schema string, log *slog.Logger) (*Queue, error) {
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: schema, Logger: quiet(log)})
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: schema, Logger: riverLog(log)})
 	if err != nil {
 		return nil, fmt.Errorf("make the follow-up queue: %w", err)
 	}
@@ -122,7 +122,7 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 	}
 	m := newMeter(pool, schema, queues, registry)
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Schema: schema, Logger: quiet(log), Workers: all, Queues: queues, Middleware: []rivertype.Middleware{m.working()},
+		Schema: schema, Logger: riverLog(log), Workers: all, Queues: queues, Middleware: []rivertype.Middleware{m.working()},
 		JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
 		FetchPollInterval: 500 * time.Millisecond, CompletedJobRetentionPeriod: time.Hour,
 	})
@@ -163,28 +163,6 @@ func (w *Workers) start(ctx context.Context) bool {
 		case <-timer.C:
 		}
 	}
-}
-
-// quiet drops River's routine log messages, unless debug is enabled.
-func quiet(log *slog.Logger) *slog.Logger {
-	return slog.New(quietHandler{log.Handler()}).With("part", "river")
-}
-
-type quietHandler struct{ slog.Handler }
-
-// Enabled accepts warnings and errors, and all levels if debug is enabled.
-func (h quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
-	return h.Handler.Enabled(ctx, l) && (l >= slog.LevelWarn || h.Handler.Enabled(ctx, slog.LevelDebug))
-}
-
-// WithAttrs implements slog.Handler.
-func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return quietHandler{h.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup implements slog.Handler.
-func (h quietHandler) WithGroup(name string) slog.Handler {
-	return quietHandler{h.Handler.WithGroup(name)}
 }
 
 type retryWorker struct {

@@ -10,8 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/belfryhq/belfry/console/api/attention"
 	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/internal/build"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/outage"
 )
 
 // meanwhile serves HTTP on ln while a role waits for Postgres: the process is alive but not ready. Without it, a liveness probe
@@ -25,6 +28,10 @@ func meanwhile(ln net.Listener, b build.Info, metrics bool) (end func()) {
 		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: serverUp, Help: serverUpHelp, ConstLabels: prometheus.Labels{"server": "postgres"}}))
 		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	}
+	missing := &attention.API{Outages: unreached{outage.Away(outage.Postgres, "it was not reached yet, or lacks migrations", "")}}
+	mux.HandleFunc("GET "+attention.Path, func(w http.ResponseWriter, _ *http.Request) {
+		missing.AnswerUnidentified(w, domain.NewError(domain.Unavailable, "Postgres was not reached yet"))
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("Retry-After", "1")
@@ -48,6 +55,12 @@ func meanwhile(ln net.Listener, b build.Info, metrics bool) (end func()) {
 		_ = lent.SetDeadline(time.Time{}) // fails only if ln is closed
 	}
 }
+
+// unreached names Postgres as missing.
+type unreached struct{ postgres outage.Trouble }
+
+// Troubles implements attention.Outages.
+func (u unreached) Troubles() []outage.Trouble { return []outage.Trouble{u.postgres} }
 
 // lentListener is a listener whose Close ends Accept without closing the underlying listener.
 type lentListener struct{ lendable }

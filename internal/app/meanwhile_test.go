@@ -87,6 +87,9 @@ func TestAnswersWithoutPostgres(t *testing.T) {
 					t.Errorf("%s: %d %s", path, status, text)
 				}
 			}
+			if status, text := ask(address, "/api/v1/attention"); name == "console" && (status != http.StatusOK || !strings.Contains(text, `"id":"server_unavailable:postgres"`)) {
+				t.Errorf("/api/v1/attention: %d %s", status, text)
+			}
 			cancel()
 			if err := <-ended; err != nil {
 				t.Error(err)
@@ -118,8 +121,17 @@ func TestExecutorWithoutNATS(t *testing.T) {
 		case <-tick.C:
 		}
 	}
-	if status, text := ask(address, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "nats") {
-		t.Errorf("/readyz: %d %s", status, text)
+	deadline := time.After(patience)
+	for why := ""; !strings.Contains(why, "unavailable: lease; NATS is not connected"); {
+		var status int
+		if status, why = ask(address, "/readyz"); status != http.StatusServiceUnavailable {
+			t.Fatalf("/readyz: %d %s", status, why)
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("/readyz says %s", why)
+		case <-tick.C:
+		}
 	}
 	if _, text := ask(address, "/metrics"); !strings.Contains(text, "belfry_executor_slots 256") ||
 		!strings.Contains(text, `belfry_build_info{commit="c0ffee",go="go1.26",schema="41",version="v7",wire="1"} 1`) {

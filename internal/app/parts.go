@@ -335,8 +335,8 @@ func checkAdminPassword(password config.Secret) error {
 	return account.CheckPassword("--admin-password (BELFRY_ADMIN_PASSWORD)", "admin", password.Reveal())
 }
 
-// addConsole adds the console with the REST API and returns its address.
-func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, ready []system.Check, d *dispatcher.Firing, accounts account.Stores, forget func(name string), tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
+// addConsole adds the console with the REST API and returns its address. alone says that the process has no other role.
+func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, v *servers, alone bool, d *dispatcher.Firing, accounts account.Stores, forget func(name string), tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
 	if err := p.useEvents(s); err != nil {
 		return "", err
 	}
@@ -357,7 +357,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, rea
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
 		Groups: forgettingGroups{group.New(s.Pool()), forget}, Gateways: gateway.New(s.Pool(), tell.SecretKey.Reveal()), AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
 		Bulk: actions, Views: views, Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Attention: attention.New(s.Pool()), Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
-		Ready: ready, Executors: system.ExecutorsAt(web.ExecutorURL),
+		Ready: v.checks(alone), Outages: addTroubles(p, s, v), Executors: system.ExecutorsAt(web.ExecutorURL),
 		Registerer: p.registry, Gatherer: p.registry, Build: p.app.Build,
 		// If users reach the console by https, cookies are for https only, even if a proxy terminates TLS.
 		SecureCookies: strings.HasPrefix(tell.ConsoleURL, "https://"),

@@ -189,7 +189,7 @@ func (a *App) runConsole(ctx context.Context, c config.Console) error {
 		return err
 	}
 	c.Web.ExecutorURL = cmp.Or(c.Web.ExecutorURL, c.NATSURL.String())
-	address, err := r.addConsole(ln, r.store, r.nc, r.servers.checks(true), d, accounts, r.announceTokens(r.nc), c.Alerts, c.OIDC, c.Web)
+	address, err := r.addConsole(ln, r.store, r.nc, r.servers, true, d, accounts, r.announceTokens(r.nc), c.Alerts, c.OIDC, c.Web)
 	if err != nil {
 		return err
 	}
@@ -304,17 +304,11 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 		mux.Handle("/metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
 		mux.Handle("/healthz", system.Alive(a.Build))
 		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-			switch s := e.Status(); {
-			case !s.Leased:
-				// A heartbeat is a message to JetStream.
-				http.Error(w, "unavailable: lease; nats or jetstream has confirmed no heartbeat for ten seconds", http.StatusServiceUnavailable)
-			case s.Draining:
-				http.Error(w, "draining", http.StatusServiceUnavailable)
-			case s.Unfit != "":
-				http.Error(w, s.Unfit+": "+s.UnfitMessage, http.StatusServiceUnavailable)
-			default:
-				fmt.Fprintln(w, "ok")
+			if trouble := unready(e.Status()); trouble != "" {
+				http.Error(w, trouble, http.StatusServiceUnavailable)
+				return
 			}
+			fmt.Fprintln(w, "ok")
 		})
 		addExecutorMetrics(p.registry, e)
 		p.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
@@ -322,6 +316,19 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	}
 	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + c.SettleTimeout + 30*time.Second})
 	return p.run(ctx)
+}
+
+// unready says why an executor takes no runs. It is empty if the executor takes runs.
+func unready(s executor.Status) string {
+	switch {
+	case !s.Leased:
+		return "unavailable: lease; " + cmp.Or(s.Unleased, "the executor has not started")
+	case s.Draining:
+		return "draining"
+	case s.Unfit != "":
+		return s.Unfit + ": " + s.UnfitMessage
+	}
+	return ""
 }
 
 // orNone returns the duration for the SDK, in which 0 means the default and a negative value means none.

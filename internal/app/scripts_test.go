@@ -10,7 +10,7 @@ import (
 
 // The SDK does not import package domain, so the list of languages exists twice. Both must be equal.
 func TestScriptLanguagesAgree(t *testing.T) {
-	if !slices.Equal(scripts.Known(), domain.ScriptLanguages) {
-		t.Errorf("the executor supports %v, jobs allow %v", scripts.Known(), domain.ScriptLanguages)
+	if !slices.Equal(scripts.Known(), domain.AgentLanguages) {
+		t.Errorf("the executor supports %v, the domain lists %v", scripts.Known(), domain.AgentLanguages)
 	}
 }

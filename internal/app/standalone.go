@@ -210,7 +210,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	if s.nats != nil {
 		web.ExecutorURL = cmp.Or(web.ExecutorURL, s.nats.URL())
 	}
-	address, err := s.addConsole(ln, s.store, nc, servers.checks(false), d, accounts, s.announceTokens(nc), tell, s.c.OIDC, web)
+	address, err := s.addConsole(ln, s.store, nc, servers, false, d, accounts, s.announceTokens(nc), tell, s.c.OIDC, web)
 	if err != nil {
 		return err
 	}

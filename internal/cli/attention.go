@@ -2,12 +2,14 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/outage"
 )
 
 type attentionCmd struct {
@@ -19,7 +21,8 @@ type attentionCmd struct {
 type attentionListCmd struct{}
 
 func (*attentionListCmd) Help() string {
-	return "The list has failing jobs, groups without executors, backlogs, missed fire times, alerts that were not delivered, and dead letters.\n\n" +
+	return "The list begins with the servers and roles of the engine that are missing, each with its runbook; these are listed also while Postgres is unavailable. " +
+		"Then it has failing jobs, groups without executors, backlogs, missed fire times, alerts that were not delivered, and dead letters.\n\n" +
 		"Examples:\n\n    belfry attention\n    belfry attention list -o json"
 }
 
@@ -35,8 +38,12 @@ func (c *attentionListCmd) Run(a *app, parent *attentionCmd, cl *client.Client) 
 		fmt.Fprintln(a.stderr, "Not available:", strings.Join(list.Unavailable, ", "))
 	}
 	return a.print(parent.Output, list, func(t *table) {
+		t.missing(list.Items)
 		t.row("ID", "GROUP", "JOB", "SINCE", "COUNT", "TEXT", "CHANGED", "ACKNOWLEDGED")
 		for _, i := range list.Items {
+			if isMissing(i) {
+				continue
+			}
 			count := fmt.Sprint(i.Count)
 			if i.AtLeast {
 				count += "+"
@@ -44,6 +51,31 @@ func (c *attentionListCmd) Run(a *app, parent *attentionCmd, cl *client.Client) 
 			t.row(i.ID, i.Group, shown(i.JobName, 40), i.Since, count, shown(i.Text, 100), shown(changesText(i.Changes), 120), ackText(i.Acknowledged))
 		}
 	})
+}
+
+// isMissing reports whether an item is about the servers and roles of the engine.
+func isMissing(i client.AttentionItem) bool {
+	return slices.Contains(outage.Kinds, outage.Kind(i.Kind))
+}
+
+// missing writes the servers and roles that are missing, each with its runbook. They come first, because they can be the cause of everything else.
+func (t *table) missing(items []client.AttentionItem) {
+	for _, i := range items {
+		if !isMissing(i) {
+			continue
+		}
+		head := i.ID
+		if i.Since != nil {
+			head += ", since " + people(i.Since.Time)
+		}
+		if k := i.Acknowledged; k != nil {
+			head += ", acknowledged by " + ackText(k)
+		}
+		t.row(head)
+		t.row("  " + i.Text)
+		t.row("  " + i.RunbookURL)
+		fmt.Fprintln(t.w)
+	}
 }
 
 // changesText says what changed since a job succeeded.

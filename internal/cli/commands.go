@@ -48,6 +48,7 @@ type root struct {
 	Overview  overviewCmd  `cmd:"" group:"client" help:"Show numbers of running, finished, late and failed runs."`
 	Report    reportCmd    `cmd:"" group:"client" help:"Count finished runs over time."`
 	Audit     auditCmd     `cmd:"" aliases:"check" group:"client" help:"Check that every fire time has a run or a reason."`
+	Changes   changesCmd   `cmd:"" group:"client" help:"List who changed what, newest first."`
 	Export    exportCmd    `cmd:"" group:"client" help:"Print groups and jobs as YAML."`
 	Import    importCmd    `cmd:"" group:"client" help:"Import groups and jobs from an export, from crontabs or from XXL-JOB."`
 

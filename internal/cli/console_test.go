@@ -142,6 +142,11 @@ func TestAgainstTheRealAPI(t *testing.T) {
 	ok("", "job disable default/report", "disabled")
 	ok("", "job list --disabled", "report")
 	ok("", "job enable default/report", "enabled")
+	ok("", "changes", "FIELDS", "job.create", "job.enable", "group/tools")
+	if got := ok("", "changes --object job/1 --action job.update --actor admin", "schedule"); strings.Contains(got, "job.create") {
+		t.Errorf("a filter lists\n%s", got)
+	}
+	ok("", "changes --object job/1 --action job.update --limit 1 -o json", `"before"`, "0 2 * * *", "0 3 * * *")
 
 	ok("", "overview", "0 running", "in 2 groups", "1, 1 enabled")
 	ok("", "overview --group default --since 1h -o json", `"recent_failures": []`)

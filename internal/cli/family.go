@@ -26,6 +26,10 @@ func (a *app) runFamily(cl *client.Client, id domain.RunID) (runFamily, error) {
 
 func familyTable(t *table, f runFamily) {
 	runTable(t, f.Run)
+	if s := f.LastSuccess; s != nil {
+		t.pair("last success", fmt.Sprintf("%s at %s", s.RunID, people(s.At.Time)))
+		t.pair("changed since", changesText(f.Changes))
+	}
 	for _, c := range f.Children {
 		t.pair("child", fmt.Sprintf("%s %s/%s: %s", c.ID, c.Group, c.JobName, c.State))
 	}

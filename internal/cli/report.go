@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,15 +40,25 @@ type overviewCmd struct {
 }
 
 func (*overviewCmd) Help() string {
-	return "Examples:\n\n    belfry overview\n    belfry overview --since 1h --group default -o json"
+	return "The overview begins with the servers and roles of the engine that are missing, as `belfry attention` lists them.\n\nExamples:\n\n    belfry overview\n    belfry overview --since 1h --group default -o json"
 }
 
 func (c *overviewCmd) Run(a *app, cl *client.Client) error {
 	o, err := cl.Overview(a.ctx, c.span())
-	if err != nil {
-		return err
+	if c.Output != "table" {
+		if err != nil {
+			return err
+		}
+		return a.print(c.Output, o, nil)
 	}
-	return a.print(c.Output, o, func(t *table) { overviewTable(t, o) })
+	list, unknown := cl.Attention(a.ctx)
+	printed := a.print(c.Output, nil, func(t *table) {
+		t.missing(list.Items)
+		if err == nil {
+			overviewTable(t, o)
+		}
+	})
+	return cmp.Or(err, unknown, printed)
 }
 
 func overviewTable(t *table, o runstats.Overview) {

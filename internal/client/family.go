@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Shards is a broadcast with all its shards.
@@ -28,6 +29,9 @@ type Relative struct {
 type RunDetail struct {
 	domain.Run
 	Children []Relative `json:"children"`
+
+	LastSuccess *domain.LastSuccess   `json:"last_success,omitempty"` // of a failed run: the last success of the job before it
+	Changes     []explain.Explanation `json:"changes,omitempty"`      // what changed since then
 }
 
 // RunDetail returns one run with its attempts and children.

@@ -570,7 +570,7 @@ func (l Log) check(f *domain.Faults) {
 
 func checkLanguages(f *domain.Faults, languages []string) {
 	for _, language := range languages {
-		checkOneOf(f, "--allow-script", language, domain.ScriptLanguages...)
+		checkOneOf(f, "--allow-script", language, domain.AgentLanguages...)
 	}
 }
 

@@ -4,10 +4,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 )
 
-// ScriptLanguages lists the supported script languages.
-var ScriptLanguages = []string{"bash", "sh", "python", "node", "php", "powershell", "go"}
+// AgentLanguages lists the script languages of the stock agent.
+var AgentLanguages = []string{"bash", "sh", "python", "node", "php", "powershell", "go"}
+
+// Groovy is the script language that only executors of XXL-JOB run, so only jobs in their groups may use it.
+const Groovy = "groovy"
+
+// ScriptLanguages lists all script languages.
+var ScriptLanguages = append(slices.Clone(AgentLanguages), Groovy)
 
 // MaxScriptBytes is the maximum size of a script's code. Encoded in base64, it fits easily into one NATS message.
 const MaxScriptBytes = 256 << 10

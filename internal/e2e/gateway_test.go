@@ -147,6 +147,7 @@ func TestGateway(t *testing.T) {
 		t.Errorf("a handler that no executor has: %+v", r)
 	}
 	killed(t, api)
+	groovy(t, api)
 
 	eventually(t, patience, "the job has fired ten times", func() bool { return len(runsOfJob(t, api, everySecond.ID)) >= 10 })
 	if err := api.SetJobEnabled(t.Context(), everySecond.ID, false); err != nil {
@@ -174,6 +175,33 @@ func runsOfJob(t *testing.T, api *client.Client, job domain.JobID) []domain.Run 
 		t.Fatal(err)
 	}
 	return runs
+}
+
+// groovy checks that executors compile and run a script in Groovy, also after an edit, and that other groups refuse such scripts.
+func groovy(t *testing.T, api *client.Client) {
+	t.Helper()
+	code := func(answer string) *domain.Script {
+		return &domain.Script{Language: domain.Groovy, Code: `import com.xxl.job.core.context.XxlJobHelper
+class Answer extends com.xxl.job.core.handler.IJobHandler {
+  void execute() { XxlJobHelper.handleSuccess("` + answer + ` " + XxlJobHelper.getJobParam()) }
+}`}
+	}
+	spec := xxlJob("groovy", "", "P", func(s *domain.JobSpec) { s.Script = code("first") })
+	job := create(t, api, spec)
+	if r := ends(t, api, job.ID); r.State != domain.Succeeded || r.Output != "first P" {
+		t.Errorf("a script in Groovy: %+v", r)
+	}
+	spec.Script = code("second")
+	if _, err := api.ReplaceJob(t.Context(), job.ID, spec); err != nil {
+		t.Fatal(err)
+	}
+	if r := ends(t, api, job.ID); r.State != domain.Succeeded || r.Output != "second P" {
+		t.Errorf("an edited script in Groovy: %+v", r)
+	}
+	spec.Group = "default"
+	if _, err := api.CreateJob(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "belfry group xxl-token") {
+		t.Errorf("a job in a group of Belfry's executors: %v", err)
+	}
 }
 
 // killed kills a run that sleeps.

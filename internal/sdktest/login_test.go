@@ -3,7 +3,9 @@ package sdktest
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/belfryhq/belfry/executor"
 )
@@ -70,5 +72,55 @@ func TestRefusedWhileReconnecting(t *testing.T) {
 	book.await(t, `"level":"ERROR"`, "refuses the token", `"within":"400ms"`)
 	w.refuse.Store(false)
 	book.await(t, "connected to NATS again")
+	must(t, i.end())
+}
+
+// TestStatusSaysWhyThereIsNoLease covers the reasons that an operator can remove.
+func TestStatusSaysWhyThereIsNoLease(t *testing.T) {
+	w := newWorld(t)
+	await := func(e *executor.Executor, want string) {
+		t.Helper()
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for deadline := time.Now().Add(patience); e.Status().Leased || e.Status().Unleased != want; <-tick.C {
+			if time.Now().After(deadline) {
+				t.Fatalf("the status is %+v, want %q", e.Status(), want)
+			}
+		}
+	}
+	for want, edit := range map[string]func(*executor.Config){
+		"token refused, or no dispatcher answers log-ins": func(c *executor.Config) { c.Token = "wrong" },
+		"no token is set": func(c *executor.Config) { c.Token = "" },
+		"token refused, it belongs to another group": func(c *executor.Config) { c.Group = "other" },
+		"NATS is not connected":                      func(c *executor.Config) { c.NATSURL = "nats://127.0.0.1:1" },
+	} {
+		c := w.config()
+		edit(&c)
+		e, err := executor.New(c)
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx) }()
+		await(e, want)
+		cancel()
+		must(t, <-done)
+	}
+
+	var jump atomic.Int64
+	c := w.config()
+	c.Clock = func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }
+	i := w.start(c, nil)
+	if s := i.e.Status(); !s.Leased || s.Unleased != "" {
+		t.Errorf("with a lease: %+v", s)
+	}
+	w.stopServer()
+	jump.Store(int64(time.Minute))
+	await(i.e, "NATS is not connected")
+	w.refuse.Store(true)
+	w.startServer()
+	await(i.e, "token refused, or no dispatcher answers log-ins")
+	w.refuse.Store(false)
+	for tick := time.NewTicker(10 * time.Millisecond); !i.e.Status().Leased; <-tick.C {
+	}
 	must(t, i.end())
 }

@@ -123,6 +123,15 @@ func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, 
 			f.Add("group", fmt.Sprintf("there is no group %q; make it first, with belfry group create or POST /api/v1/groups", spec.Group))
 		}
 	}
+	if spec.Script != nil && spec.Script.Language == domain.Groovy {
+		open, err := q.GroupOpenToXXLJob(ctx, spec.Group)
+		if err != nil {
+			return nil, err
+		}
+		if !open {
+			f.Add("script.language", "groovy runs only at executors of XXL-JOB; open the group to them first, with belfry group xxl-token")
+		}
+	}
 	if f.Err("") != nil && len(spec.Children) <= domain.MaxChildren {
 		if err := checkChildren(ctx, q, &f, id, spec.Children); err != nil {
 			return nil, err

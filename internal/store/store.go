@@ -94,6 +94,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		params["application_name"] = c.AppName
 	}
 	pc.ConnConfig.DialFunc = dial
+	pc.ConnConfig.Tracer = &readOnlyGate{}
 	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		registerTypes(conn.TypeMap())
 		return nil
@@ -145,7 +146,7 @@ func (s *Store) Check(ctx context.Context) error {
 	case err != nil:
 		return domain.WrapError(domain.Unavailable, "write to Postgres", err)
 	case !wrote:
-		return domain.NewError(domain.Unavailable, "Postgres accepts no writes: it is a standby, or read-only")
+		return domain.NewError(domain.Unavailable, "it is a standby, or read-only")
 	}
 	if s.checks.Add(1)%spaceEvery != 1 && !s.noSpace.Load() {
 		return nil

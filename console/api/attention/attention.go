@@ -1,11 +1,15 @@
-// Package attention is the REST API of what needs a person: failing jobs, groups without executors, backlogs, missed fire times, alerts that were
-// not delivered, and dead letters.
+// Package attention is the REST API of what needs a person: servers and roles that are missing, failing jobs, groups without executors, backlogs,
+// missed fire times, alerts that were not delivered, and dead letters.
+//
+// What is missing is known to the console itself. So the list also answers while Postgres is unavailable, with these items only.
 package attention
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,15 +21,17 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/outage"
 	"github.com/belfryhq/belfry/internal/store/account"
 	store "github.com/belfryhq/belfry/internal/store/attention"
 )
 
-// API serves what needs attention. All fields must be set.
+// API serves what needs attention. All fields but Outages must be set.
 type API struct {
 	Store     Store
 	Letters   Letters
 	Instances Instances
+	Outages   Outages // may be nil: then no servers and roles are named
 	Audit     *rest.Audit
 	Log       *slog.Logger
 }
@@ -43,16 +49,25 @@ type Letters interface {
 	CountDeadLetters(ctx context.Context) (domain.DeadLetterCount, error)
 }
 
+// Outages names the servers and roles that are missing.
+type Outages interface {
+	Troubles() []outage.Trouble
+}
+
 // Instances knows the live instances of a group.
 type Instances interface {
 	Instances(group string) []domain.Instance
 }
 
+// Path is the path of the list.
+const Path = rest.Prefix + "/attention"
+
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	const tag = "Attention"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/attention", Tag: tag, Summary: "List what needs attention", Needs: account.Viewer,
-		Description: "Items of the groups that the caller sees: failing jobs that are enabled, groups with enabled jobs and without executors, backlogs of 100 runs or more " +
+		Description: "The servers and roles of the engine that are missing, with the words of the alerts and their runbooks; these are listed also while Postgres is unavailable. " +
+			"Items of the groups that the caller sees: failing jobs that are enabled, groups with enabled jobs and without executors, backlogs of 100 runs or more " +
 			"that have been held or have waited for over a minute, fire times that were missed and alerts that were not delivered in the last 24 hours, " +
 			"and, for admins, dead letters. Jobs that fail because their group has no executors belong to the item of the group. There are at most 200 items of each kind."}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/attention/{id}/acknowledge", Tag: tag, Summary: "Acknowledge an item", Needs: account.Operator,
@@ -70,11 +85,11 @@ type attentionAnswer struct {
 type attentionItem struct {
 	ID      string          `json:"id" doc:"The kind and a key. It is the same each time"`
 	Kind    store.Kind      `json:"kind"`
-	Group   string          `json:"group" doc:"Empty for dead letters"`
+	Group   string          `json:"group" doc:"Empty for dead letters, servers and roles"`
 	JobID   *domain.JobID   `json:"job_id" doc:"The failing job, or the job with the newest missed fire time"`
 	JobName string          `json:"job_name,omitempty"`
 	Since   *domain.Instant `json:"since" doc:"null if it is not known"`
-	Count   int64           `json:"count" doc:"job_failing: failed runs in a row. group_without_executors: enabled jobs. backlog: runs. missed: fire times. alert_undelivered: deliveries. dead_letters: letters"`
+	Count   int64           `json:"count" doc:"server_unavailable: servers. postgres_blocked: sessions. postgres_connections: percent. role_missing: roles. process_missing: processes. job_failing: failed runs in a row. group_without_executors: enabled jobs. backlog: runs. missed: fire times. alert_undelivered: deliveries. dead_letters: letters"`
 	AtLeast bool            `json:"at_least,omitempty" doc:"count is a lower bound"`
 	Text    string          `json:"text" doc:"What is wrong, in English"`
 
@@ -106,11 +121,19 @@ func (a *API) alive(group string) bool {
 }
 
 func (a *API) list(ctx context.Context, id auth.Identity, in *struct{}) (*rest.Output[attentionAnswer], error) {
+	missing := a.missing()
 	l, err := a.Store.Items(ctx, id.Only(), a.alive)
+	if err == nil {
+		err = a.Store.Acknowledged(ctx, missing)
+	}
 	if err != nil {
+		if answer := onlyMissing(id, missing, err); answer != nil {
+			return rest.Answer(*answer), nil
+		}
 		return nil, err
 	}
 	out := attentionAnswer{Truncated: l.Truncated, Unavailable: []store.Kind{}}
+	l.Items = append(missing, l.Items...)
 	if id.Role == account.Admin {
 		letters, err := a.letters(ctx)
 		if err != nil {
@@ -121,6 +144,40 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct{}) (*rest.O
 	}
 	out.Items = rest.Each(l.Items, func(i store.Item) attentionItem { return shown(id, i) })
 	return rest.Answer(out), nil
+}
+
+// missing returns the items of the servers and roles that are missing.
+func (a *API) missing() []store.Item {
+	if a.Outages == nil {
+		return nil
+	}
+	return rest.Each(a.Outages.Troubles(), func(t outage.Trouble) store.Item {
+		return store.Item{Kind: store.Kind(t.Kind), Key: t.Key, Cause: "present", Since: t.Since, Count: t.Count, Text: t.Text, Error: t.Detail, RunbookURL: t.Runbook}
+	})
+}
+
+// onlyMissing returns the answer while Postgres is unavailable. It is nil if err has another cause, or if the console has not noticed it yet.
+func onlyMissing(id auth.Identity, missing []store.Item, err error) *attentionAnswer {
+	noticed := slices.ContainsFunc(missing, func(i store.Item) bool { return i.ID() == string(outage.ServerUnavailable)+":"+outage.Postgres })
+	if domain.CodeOf(err) != domain.Unavailable || !noticed {
+		return nil
+	}
+	return &attentionAnswer{Items: rest.Each(missing, func(i store.Item) attentionItem { return shown(id, i) }), Unavailable: store.Kinds()}
+}
+
+// AnswerUnidentified answers a caller whose token cannot be verified because Postgres is unavailable. Such a caller learns which servers are
+// unavailable, as from /readyz, and no names of hosts. It returns false and writes nothing if err has another cause.
+func (a *API) AnswerUnidentified(w http.ResponseWriter, err error) bool {
+	servers := slices.DeleteFunc(a.missing(), func(i store.Item) bool {
+		return i.Kind != store.Kind(outage.ServerUnavailable) || i.Key == outage.NATSServers
+	})
+	answer := onlyMissing(auth.Identity{}, servers, err)
+	if answer == nil {
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // the client is gone
+	return true
 }
 
 // letters returns the item of the dead letters, if there are some.
@@ -223,6 +280,12 @@ func (a *API) find(ctx context.Context, id auth.Identity, name string) (store.It
 		}
 		letters, err := a.letters(ctx)
 		return pick(letters, name, err)
+	case store.Kind(outage.ServerUnavailable), store.Kind(outage.PostgresBlocked), store.Kind(outage.PostgresConnections), store.Kind(outage.RoleMissing), store.Kind(outage.ProcessMissing):
+		if id.Role != account.Admin {
+			return store.Item{}, noItem()
+		}
+		missing := a.missing()
+		return pick(missing, name, a.Store.Acknowledged(ctx, missing))
 	case store.GroupWithoutExecutors, store.Backlog, store.Missed, store.AlertUndelivered:
 		group, _, _ := strings.Cut(key, ":")
 		if !id.Sees(group) {

@@ -46,6 +46,8 @@ type Views interface {
 	Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error)
 	// Children returns the runs that the end of a run has caused.
 	Children(ctx context.Context, run domain.Run) ([]domain.Run, error)
+	// SinceSuccess returns the last success of the job before a failed run, nil if none is known, and what changed in between.
+	SinceSuccess(ctx context.Context, run domain.Run) (*domain.LastSuccess, []explain.Explanation, error)
 }
 
 // Jobs reads jobs and plans retries.
@@ -194,6 +196,9 @@ type runDetail struct {
 	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
 	Children []relative       `json:"children" nullable:"false" doc:"The child runs, at most 100"`
 	XXLJob   *atXXLJob        `json:"xxl_job,omitempty" doc:"What is known of a run at executors of XXL-JOB; absent if the group is not open for them"`
+
+	LastSuccess *domain.LastSuccess   `json:"last_success,omitempty" doc:"Of a failed run: the last success of the job before this run. Absent if there is none, or if over 1,000 runs of the job lie between and the job has succeeded since"`
+	Changes     []explain.Explanation `json:"changes,omitempty" doc:"What changed between the last success and this run, as in the schema JobHealth. Absent if nothing is known to have changed"`
 }
 
 // atXXLJob is what a run page says about an executor of XXL-JOB.
@@ -211,12 +216,14 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	r.Note = r.NoteIn(in.Language())
-	children, err := a.relatives(ctx, id, r)
-	if err != nil {
+	out := runDetail{Run: r, Attempts: append([]domain.Attempt{}, r.Attempts...)}
+	if out.Children, err = a.relatives(ctx, id, r); err != nil {
 		return nil, err
 	}
-	gateway, err := a.atXXLJob(ctx, &r)
-	return rest.Answer(runDetail{r, append([]domain.Attempt{}, r.Attempts...), children, gateway}), err
+	if out.XXLJob, err = a.atXXLJob(ctx, &r); err == nil && r.State == domain.Failed {
+		out.LastSuccess, out.Changes, err = a.Views.SinceSuccess(ctx, r)
+	}
+	return rest.Answer(out), err
 }
 
 // atXXLJob returns what is known of a run at executors of XXL-JOB, nil if its group is not open for them.

@@ -1,4 +1,4 @@
-// Tests of the web console in Chromium that mostly wait: for live updates, for the loss of executors, for a gateway. The variables are
+// Tests of the web console in Chromium that wait most of their time: live updates, lost executors, a gateway. The variables are
 // those of browser.test.mjs.
 import { lists } from "./browser/lists.mjs";
 import { messages } from "./browser/messages.mjs";

@@ -42,6 +42,11 @@ const (
 	DeadLetters           Kind = "dead_letters"
 )
 
+// Kinds returns the kinds of items.
+func Kinds() []Kind {
+	return []Kind{JobFailing, GroupWithoutExecutors, Backlog, Missed, AlertUndelivered, DeadLetters}
+}
+
 // Item is something that needs attention.
 type Item struct {
 	Kind  Kind
@@ -313,6 +318,11 @@ func (s *Store) Acknowledge(ctx context.Context, item *Item, by, note string, un
 	}
 	item.Ack = &Ack{By: a.ByActor, At: a.At.UTC(), Note: a.Note, Until: orZero(a.Until).UTC()}
 	return pgerr.Translate(s.q.SweepAcks(ctx))
+}
+
+// Ended ends the acknowledgements of items, given by their ids, because what they were about is over.
+func (s *Store) Ended(ctx context.Context, ids []string) error {
+	return pgerr.Translate(s.q.EndAcks(ctx, ids))
 }
 
 // InstancesSeen ends the acknowledgements of the absence of executors in groups that have live instances.

@@ -13,6 +13,8 @@
 //	alert_undelivered         group:channel   a delivery failed in the last 24 hours                              the newest such alert
 //	dead_letters              all             the streams have dead letters                                       the newest letter
 //
+// Servers and roles that are missing are items too. They are not known to Postgres: see package internal/outage.
+//
 // If a group has no live instance, its item includes the jobs that fail for reason no_executor or lost, and its waiting runs.
 //
 // # Bounds

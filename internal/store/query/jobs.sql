@@ -152,3 +152,6 @@ SELECT EXISTS (SELECT 1 FROM job_versions WHERE spec ->> 'group' = @group_name::
 
 -- name: GroupExists :one
 SELECT EXISTS (SELECT 1 FROM groups WHERE name = @name);
+
+-- name: GroupOpenToXXLJob :one
+SELECT EXISTS (SELECT FROM gateway_groups WHERE group_name = @group_name);

@@ -140,6 +140,17 @@ func (q *Queries) GroupHadJobs(ctx context.Context, groupName string) (bool, err
 	return exists, err
 }
 
+const groupOpenToXXLJob = `-- name: GroupOpenToXXLJob :one
+SELECT EXISTS (SELECT FROM gateway_groups WHERE group_name = $1)
+`
+
+func (q *Queries) GroupOpenToXXLJob(ctx context.Context, groupName string) (bool, error) {
+	row := q.db.QueryRow(ctx, groupOpenToXXLJob, groupName)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const insertChildren = `-- name: InsertChildren :exec
 INSERT INTO job_children (parent_id, child_id) SELECT $1, unnest($2::bigint[]) ON CONFLICT DO NOTHING
 `

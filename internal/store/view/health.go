@@ -1,7 +1,11 @@
 package view
 
 import (
+	"bytes"
 	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
@@ -47,6 +51,49 @@ func (s *Store) AddChanges(ctx context.Context, j *domain.Job) error {
 		h.Changes = changes[0]
 	}
 	return err
+}
+
+// lookBack is how many runs of a job before a failed run are searched for a success.
+const lookBack = 1000
+
+// SinceSuccess returns the last success of the job before a failed run, and what changed in between. The success is nil if the job has not succeeded
+// before. It is also nil if the success is neither one of the 1,000 runs of the job before this run nor the newest success of the job.
+func (s *Store) SinceSuccess(ctx context.Context, run domain.Run) (*domain.LastSuccess, []explain.Explanation, error) {
+	success, err := s.successBefore(ctx, run)
+	if success == nil || err != nil {
+		return nil, nil, err
+	}
+	failure := domain.LastFailure{Version: run.JobVersion, Instance: run.Instance}
+	if a := attemptOf(&run, int32(run.Attempt)); a != nil {
+		failure.ExecutorVersion = a.ExecutorVersion
+	}
+	changes, err := jobchange.Of(ctx, s.pool, []jobchange.Failing{{Job: run.JobID, Success: *success, Failure: failure}})
+	if err != nil {
+		return nil, nil, err
+	}
+	return success, changes[0], nil
+}
+
+// successBefore looks in the history, and then in the health of the job, which keeps the newest success also after its retention. Shards of the
+// same broadcast are not before the run.
+func (s *Store) successBefore(ctx context.Context, run domain.Run) (*domain.LastSuccess, error) {
+	before := domain.FirstRunID(run.ID.Time())
+	r, err := s.q.SuccessBefore(ctx, sqlcgen.SuccessBeforeParams{JobID: int64(run.JobID), Before: before, MaxRows: lookBack})
+	if err == nil {
+		return &domain.LastSuccess{RunID: r.ID, At: domain.At(r.FinishedAt), Version: int(r.JobVersion), Instance: r.Instance, ExecutorVersion: r.Executor}, nil
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return nil, pgerr.Translate(err)
+	}
+	rows, err := s.q.HealthOfJobs(ctx, []int64{int64(run.JobID)})
+	if err != nil || len(rows) == 0 {
+		return nil, pgerr.Translate(err)
+	}
+	newest := toHealth(rows[0]).LastSuccess
+	if newest == nil || bytes.Compare(newest.RunID[:], before[:]) >= 0 {
+		return nil, nil
+	}
+	return newest, nil
 }
 
 func toHealth(r sqlcgen.HealthOfJobsRow) *domain.JobHealth {

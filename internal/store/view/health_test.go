@@ -203,3 +203,104 @@ func (f *fixture) sortedJobsDoNotScan(t *testing.T) {
 		}
 	}
 }
+
+// A failed run names the last success before it and what changed since then, also if the job has succeeded since, and also if the success is
+// only known from the health of the job.
+func TestSinceSuccess(t *testing.T) {
+	f := newFixture(t)
+	begin := time.Now().UTC().Add(-2 * time.Hour).Truncate(time.Second)
+	at := func(second int) domain.RunID {
+		return domain.FirstRunID(begin.Add(time.Duration(second) * time.Second))
+	}
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a')`)
+	f.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, spec, version, created_at, updated_at)
+		SELECT i, 'a', i, true, 'none', '{}', 2, now(), now() FROM generate_series(1, 2) i`)
+	f.exec(`INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+		VALUES (1, 1, '{}', now(), now(), 'ann', 'created'), (1, 2, '{}', now(), now(), 'ben', 'edited')`)
+	f.exec(`INSERT INTO executor_boots (group_name, boot_id, instance, version, host) VALUES ('a', 'b1', 'one', '1.4', ''), ('a', 'b2', 'two', '1.5', '')`)
+	run := func(id domain.RunID, state string, version int, instance, boot string) {
+		f.finished(id, 1, "a", state, "", "schedule")
+		f.exec(`UPDATE runs_history SET job_version = $2, instance = $3, boot_id = $4 WHERE id = $1`, id, version, instance, boot)
+	}
+	run(at(1), "failed", 1, "one", "b1")
+	run(at(10), "succeeded", 1, "one", "b1")
+	run(at(20), "cancelled", 1, "one", "b1")
+	failed, sibling := at(30), at(30)
+	sibling[15]++
+	run(failed, "failed", 2, "two", "b2")
+	run(sibling, "succeeded", 2, "two", "b2")
+	run(at(40), "succeeded", 2, "two", "b2")
+	check := func(id domain.RunID, want string) {
+		t.Helper()
+		r, err := f.view.Run(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		success, changes, err := f.view.SinceSuccess(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if success != nil {
+			got = fmt.Sprintf("%v on %s %s:", success.RunID.Time().Sub(begin), success.Instance, success.ExecutorVersion)
+		}
+		for _, c := range changes {
+			got += " " + string(c.Code)
+		}
+		if got != want {
+			t.Errorf("the run of %v: %q, want %q", id.Time().Sub(begin), got, want)
+		}
+	}
+	check(failed, "10s on one 1.4: job_edited executor_changed instance_changed")
+	check(at(1), "")
+
+	// Later, the job fails more often than the walk looks back. The health of the job still knows the newest success.
+	f.exec(`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt, due_at, created_at, finished_at, last_line, route)
+		SELECT (substr(first_run_id(at)::text, 1, 14) || '8000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 1, 2, 'a', 'schedule', 'failed', '', '', '', 1, at, at, at, 0, ''
+		  FROM (SELECT i, $1::timestamptz + i * interval '1 second' AS at FROM generate_series(1, 2000) i) s`, begin.Add(time.Minute))
+	var last domain.RunID
+	if err := f.pool.QueryRow(t.Context(), `SELECT max(id::text)::uuid FROM runs_history`).Scan(&last); err != nil {
+		t.Fatal(err)
+	}
+	check(last, "")
+	f.exec(`INSERT INTO job_health (job_id, success_at, success_version, hour, hour_succeeded, p95, success_run, durations, past_succeeded, success_instance)
+		VALUES (1, now(), 2, 0, 0, 1, $1, '\x50', '', 'two')`, at(40))
+	check(last, "40s on two :")
+	check(failed, "10s on one 1.4: job_edited executor_changed instance_changed")
+	f.exec(`UPDATE job_health SET success_run = $1`, domain.FirstRunID(time.Now()))
+	check(last, "")
+}
+
+// The search for the success before a run reads a bounded number of rows along the index, whatever the history has.
+func TestSinceSuccessDoesNotScan(t *testing.T) {
+	f := newFixture(t)
+	f.exec(`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt,
+	          due_at, created_at, finished_at, last_line, route)
+	        SELECT (substr(first_run_id(at)::text, 1, 14) || '8000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, i % 10, 1, 'g', 'schedule',
+	          CASE WHEN i % 10 = 1 OR i % 700 = 2 THEN 'failed' ELSE 'succeeded' END, '', '', '', 1, at, at, at, 0, ''
+	          FROM (SELECT i, date_trunc('day', now()) - interval '20 hours' + i * interval '1 second' AS at FROM generate_series(1, 50000) i) s`)
+	f.exec(`ANALYZE runs_history`)
+	read := func() (rows int64) {
+		f.exec(`SELECT pg_stat_force_next_flush()`)
+		if err := f.pool.QueryRow(t.Context(), `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables
+			WHERE relname LIKE 'runs\_history%'`).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	for _, c := range []struct {
+		job  int
+		most int64
+	}{{1, 1000}, {2, 3}} { // job 1 has never succeeded, and job 2 nearly always
+		run := domain.Run{ID: domain.FirstRunID(time.Now().UTC().Truncate(24 * time.Hour).Add(-7 * time.Hour)), JobID: domain.JobID(c.job)}
+		before := read()
+		for range 7 { // after five calls, the generic plan is cached
+			if _, _, err := f.view.SinceSuccess(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rows := (read() - before) / 7; rows == 0 || rows > c.most {
+			t.Errorf("job %d: %d rows were read, want 1 to %d", c.job, rows, c.most)
+		}
+	}
+}

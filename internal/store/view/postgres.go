@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,11 +36,35 @@ func (p *Postgres) Pressure(ctx context.Context) (Pressure, error) {
 		return Pressure{}, pgerr.Translate(err)
 	}
 	out := Pressure{Unfired: overdue.Runs, Unplanned: overdue.Jobs}
-	// The query is here because sqlc does not know pg_stat_database. Every account may read it, unlike most of pg_stat_activity.
-	err = p.pool.QueryRow(ctx, `SELECT (SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database)::bigint,
+	err = p.pool.QueryRow(ctx, connections+`, pg_database_size(current_database())`).Scan(&out.Connections, &out.MaxConnections, &out.Bytes)
+	return out, pgerr.Translate(err)
+}
+
+// connections selects the connections to the server, and how many accounts other than superusers can have. The query is here because sqlc does not
+// know pg_stat_database. Every account may read it, unlike most of pg_stat_activity.
+const connections = `SELECT (SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database)::bigint,
   current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
-  - coalesce(current_setting('reserved_connections', true), '0')::bigint, pg_database_size(current_database())`).
-		Scan(&out.Connections, &out.MaxConnections, &out.Bytes)
+  - coalesce(current_setting('reserved_connections', true), '0')::bigint`
+
+// Presence is which processes of Belfry are at work, as far as Postgres sees them.
+type Presence struct {
+	Processes                   []Process
+	SchedulerSilence            time.Duration // since the last sign of life of a scheduler; negative: none has given one
+	Connections, MaxConnections int64         // as in Pressure
+}
+
+// Presence reads which processes of Belfry are at work. It costs little, and reads no large table.
+func (p *Postgres) Presence(ctx context.Context) (Presence, error) {
+	var out Presence
+	seconds, err := p.q.SchedulerSilence(ctx)
+	if err != nil {
+		return Presence{}, pgerr.Translate(err)
+	}
+	out.SchedulerSilence = time.Duration(seconds * float64(time.Second))
+	if err := p.pool.QueryRow(ctx, connections).Scan(&out.Connections, &out.MaxConnections); err != nil {
+		return Presence{}, pgerr.Translate(err)
+	}
+	out.Processes, err = processes(ctx, p.pool)
 	return out, pgerr.Translate(err)
 }
 

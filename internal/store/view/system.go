@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
@@ -61,13 +63,13 @@ func (s *Store) System(ctx context.Context) (System, error) {
 	out := System{Now: p.Now, Postgres: p.Version, Bytes: p.SizeBytes, Audited: p.AuditedThrough, Counted: p.CountedThrough,
 		SchedulerSeen: sinceEpoch(p.SchedulerSeenAt), Unfired: late.Unfired, Waiting: late.Waiting,
 		UnfiredDue: sinceEpoch(late.UnfiredSince), WaitDue: sinceEpoch(late.WaitingSince)}
-	out.Processes, err = s.processes(ctx)
+	out.Processes, err = processes(ctx, s.pool)
 	return out, pgerr.Translate(err)
 }
 
 // processes lists the connected processes. The query is here because sqlc does not know pg_stat_activity.
-func (s *Store) processes(ctx context.Context) ([]Process, error) {
-	rows, err := s.pool.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)
+func processes(ctx context.Context, pool *pgxpool.Pool) ([]Process, error) {
+	rows, err := pool.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)
   FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry %'
  GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 500`)
 	if err != nil {

@@ -21,6 +21,7 @@ export async function xxlExecutor(gateway, app, token) {
         say(200);
       });
   });
+  server.keepAliveTimeout = 90_000; // as Java executors; a shorter one closes connections that the gateway uses again
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const address = `http://127.0.0.1:${server.address().port}/`;
   const tell = async (path, body) => {

@@ -1,4 +1,4 @@
-// What goes wrong in the screenshots.
+// The failures, backlogs and pauses of the screenshots.
 import { heartbeat, until } from "../browser/belfry.mjs";
 
 /** The groups of the company, and the jobs of each. */

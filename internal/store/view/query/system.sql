@@ -12,6 +12,10 @@ SELECT (SELECT count(*) FROM (SELECT l.state FROM runs_live l WHERE NOT l.held A
          ORDER BY l.due_at DESC LIMIT 10000) x WHERE x.state = 'pending')::bigint AS runs,
        (SELECT count(*) FROM (SELECT 1 FROM job_due d WHERE d.next_due_at < statement_timestamp() - interval '2 seconds' LIMIT 10000) x)::bigint AS jobs;
 
+-- name: SchedulerSilence :one
+-- Returns the seconds since a scheduler gave its last sign of life; -1: none has.
+SELECT coalesce(extract(epoch FROM clock_timestamp() - (SELECT max(p.seen_at) FROM scheduler_presence p)), -1)::double precision AS seconds;
+
 -- name: Progress :one
 SELECT clock_timestamp()::timestamptz AS now, current_setting('server_version')::text AS version,
        pg_database_size(current_database())::bigint AS size_bytes,

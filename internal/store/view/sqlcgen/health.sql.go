@@ -105,3 +105,41 @@ func (q *Queries) JobsOfGroups(ctx context.Context, groups []string) (int64, err
 	err := row.Scan(&jobs)
 	return jobs, err
 }
+
+const successBefore = `-- name: SuccessBefore :one
+SELECT w.id, w.finished_at, w.job_version, coalesce(w.instance, '')::text AS instance, coalesce(b.version, '')::text AS executor
+  FROM (SELECT o.job_id, o.id, o.state, o.finished_at, o.job_version, o.group_name, o.instance, o.boot_id FROM runs_history o
+         WHERE (o.job_id, o.id) < ($1::bigint, $2::uuid) AND o.job_id >= $1::bigint AND o.id < $2::uuid
+         ORDER BY o.job_id DESC, o.id DESC LIMIT $3) w
+  LEFT JOIN executor_boots b ON b.group_name = w.group_name AND b.boot_id = w.boot_id
+ WHERE w.state = 'succeeded' ORDER BY w.job_id DESC, w.id DESC LIMIT 1
+`
+
+type SuccessBeforeParams struct {
+	JobID   int64
+	Before  domain.RunID
+	MaxRows int32
+}
+
+type SuccessBeforeRow struct {
+	ID         domain.RunID
+	FinishedAt time.Time
+	JobVersion int32
+	Instance   string
+	Executor   string
+}
+
+// Returns the newest succeeded run of a job before an id. It looks at max_rows runs before the id. The condition on the job is a range, so that the
+// planner walks the index of the job's runs and not that of all runs.
+func (q *Queries) SuccessBefore(ctx context.Context, arg SuccessBeforeParams) (SuccessBeforeRow, error) {
+	row := q.db.QueryRow(ctx, successBefore, arg.JobID, arg.Before, arg.MaxRows)
+	var i SuccessBeforeRow
+	err := row.Scan(
+		&i.ID,
+		&i.FinishedAt,
+		&i.JobVersion,
+		&i.Instance,
+		&i.Executor,
+	)
+	return i, err
+}

@@ -87,3 +87,15 @@ func (q *Queries) Progress(ctx context.Context) (ProgressRow, error) {
 	)
 	return i, err
 }
+
+const schedulerSilence = `-- name: SchedulerSilence :one
+SELECT coalesce(extract(epoch FROM clock_timestamp() - (SELECT max(p.seen_at) FROM scheduler_presence p)), -1)::double precision AS seconds
+`
+
+// Returns the seconds since a scheduler gave its last sign of life; -1: none has.
+func (q *Queries) SchedulerSilence(ctx context.Context) (float64, error) {
+	row := q.db.QueryRow(ctx, schedulerSilence)
+	var seconds float64
+	err := row.Scan(&seconds)
+	return seconds, err
+}
