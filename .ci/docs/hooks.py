@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SOURCE = "https://github.com/belfryhq/belfry/blob/main/"
 
 # Pages of the site whose files are outside of docs/.
-OUTSIDE = {"index.md": "README.md", "helm.md": "deploy/helm/belfry/README.md"}
+OUTSIDE = {"index.md": "README.md", "zh/index.md": "README.zh-CN.md", "helm.md": "deploy/helm/belfry/README.md"}
 
 # Links of Markdown and images, except those to other sites and within the page.
 LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?(\))")

@@ -39,7 +39,7 @@ func TestPages(t *testing.T) {
 	s.api, s.token = logIn(t, s.server, adminPassword)
 	s.bin = tools(t)
 	for page, also := range map[string]func(*testing.T, *reader, string){
-		"README.md": nil, "docs/getting-started.md": nil, "docs/concepts.md": nil, "docs/files.md": nil, "docs/logs.md": nil,
+		"README.md": nil, "README.zh-CN.md": nil, "docs/zh/from-xxl-job.md": nil, "docs/getting-started.md": nil, "docs/concepts.md": nil, "docs/files.md": nil, "docs/logs.md": nil,
 		"docs/alerts.md": alertsPage, "docs/scripts.md": nil, "docs/operations.md": nil, "docs/events.md": eventsPage,
 	} {
 		t.Run(page, func(t *testing.T) {

@@ -30,7 +30,7 @@ const root = "../.."
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "docs/zh/*.md"} {
 		names, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
