@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -29,7 +30,7 @@ func filled(t testing.TB) map[string]string {
 	t.Helper()
 	env := example(t, "env.example")
 	for name := range env {
-		env[name] = "value-of-" + strings.ToLower(name)
+		env[name] = "the-value-that-tests-have-for-" + strings.ToLower(name)
 	}
 	return env
 }
@@ -95,7 +96,7 @@ func load(ctx context.Context, dir string, env map[string]string, profiles ...st
 // project returns compose.yaml with all profiles.
 func project(t testing.TB) *types.Project {
 	t.Helper()
-	p, err := load(t.Context(), checkout(t), filled(t), "executors", "cli")
+	p, err := load(t.Context(), checkout(t), filled(t), "executors", "gateway", "cli")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,14 +175,14 @@ func TestComposeCommands(t *testing.T) {
 					t.Errorf("the process reads the seed from %s, and the secret is %+v", seed, secret)
 				}
 			}
-			if spool := env["BELFRY_SPOOL_DIR"]; role.role == "executor" && !slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool {
+			if spool := env["BELFRY_SPOOL_DIR"]; (role.role == "executor" || role.role == "gateway") && !slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool {
 				return v.Type == types.VolumeTypeVolume && strings.HasPrefix(spool, v.Target+"/")
 			}) {
 				t.Errorf("its spool %s is not on a volume", spool)
 			}
 		})
 	}
-	want := map[string]int{"scheduler": 2, "dispatcher": 2, "console": 2, "executor": 2, "migrate": 1, "": 1}
+	want := map[string]int{"scheduler": 2, "dispatcher": 2, "console": 2, "executor": 2, "gateway": 2, "migrate": 1, "": 1}
 	if !maps.Equal(counts, want) {
 		t.Errorf("got %v of each role, want %v", counts, want)
 	}
@@ -219,7 +220,7 @@ func TestComposeRefuses(t *testing.T) {
 			}
 		}
 	}
-	if secrets < 8 {
+	if secrets < 9 {
 		t.Errorf("only %d secrets were tested", secrets)
 	}
 	if _, err := load(t.Context(), dir, map[string]string{}); err == nil {
@@ -394,7 +395,7 @@ func TestScrapes(t *testing.T) {
 			for _, name := range discovery.Names {
 				scraped[name] = true
 				env := environment(p.Services[name])
-				address := env["BELFRY_METRICS"] + env["BELFRY_HTTP"]
+				address := cmp.Or(env["BELFRY_METRICS"], env["BELFRY_HTTP"])
 				if want := fmt.Sprintf("0.0.0.0:%d", discovery.Port); address != want {
 					t.Errorf("%s is scraped at %s and listens at %q", name, want, address)
 				}

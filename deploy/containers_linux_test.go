@@ -66,11 +66,15 @@ func TestComposeInContainers(t *testing.T) {
 			t.Errorf("%s is not listed:\n%s", service, list)
 		}
 	}
+	for _, service := range []string{"gateway-1", "gateway-2"} {
+		c.start(service)
+		c.isHealthy(service)
+	}
 	c.runsAJob("all containers")
 	c.podman("", "kill", c.names["nats-2"][0])
 	c.runsAJob("one NATS server less")
 
-	for _, service := range []string{"executor-1", "executor-2", "console", "dispatcher", "scheduler"} {
+	for _, service := range []string{"executor-1", "executor-2", "gateway-1", "gateway-2", "console", "dispatcher", "scheduler"} {
 		for _, name := range c.names[service] {
 			c.podman("", "stop", "--time", "90", name)
 			if code := c.podman("", "inspect", "--format", "{{.State.ExitCode}}", name); code != "0" {
@@ -91,7 +95,7 @@ func newContainers(t *testing.T, images string) *containers {
 		t: t, secrets: assignments(t, string(made)), images: images,
 		network: fmt.Sprintf("belfry-compose-%d", os.Getpid()), names: make(map[string][]string), address: make(map[string]string),
 	}
-	p, err := load(t.Context(), checkout(t), c.secrets, "executors", "cli")
+	p, err := load(t.Context(), checkout(t), c.secrets, "executors", "gateway", "cli")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@
 //     command line.
 //   - nats_test.go starts the services of compose.yaml as processes on this machine: three NATS servers with their
 //     configuration, and the image's binary in each role with the services' commands and environment.
+//   - gateway_test.go runs a job through the gateways among these processes.
 //   - containers_linux_test.go runs the services of compose.yaml with podman, for .ci/long compose.
 //   - package_test.go checks the configuration and the scripts of the packages.
 //   - systemd_test.go checks the units with systemd, and their commands with the belfry command line.

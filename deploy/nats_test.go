@@ -87,7 +87,7 @@ func newWorld(t *testing.T) *world {
 	if err := os.WriteFile(w.seed, seed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := load(t.Context(), checkout(t), w.secrets, "executors")
+	p, err := load(t.Context(), checkout(t), w.secrets, "executors", "gateway")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func fetch(address, token string) (int, string) {
 }
 
 // TestComposeRuns starts all services of compose.yaml except Postgres's image and the monitoring, without Docker, and
-// runs jobs. The binary is the image's.
+// runs jobs, also on an executor of XXL-JOB. The binary is the image's.
 func TestComposeRuns(t *testing.T) {
 	binary(t)
 	w := newWorld(t)
@@ -238,6 +238,7 @@ func TestComposeRuns(t *testing.T) {
 			return err == nil && slices.ContainsFunc(list, func(i domain.Instance) bool { return i.ID == service })
 		})
 	}
+	metrics = append(metrics, w.servesXXLJob(admin)...)
 	other, err := client.New(consoles[1], session)
 	if err != nil {
 		t.Fatal(err)

@@ -111,6 +111,9 @@ func TestUnits(t *testing.T) {
 				key, value, _ := strings.Cut(e, "=")
 				own[key] = value
 			}
+			if spool, ok := own["BELFRY_SPOOL_DIR"]; ok && spool != "%S/"+only("StateDirectory") {
+				t.Errorf("the spool is %s, not the state directory", spool)
+			}
 			flags := slices.DeleteFunc(slices.Clone(args[1:]), func(a string) bool { return strings.Contains(a, "/") })
 			knowsSettings(t, slices.DeleteFunc(flags, func(a string) bool { return a[0] == '-' }), own)
 
@@ -127,7 +130,7 @@ func TestUnits(t *testing.T) {
 			}
 		})
 	}
-	for _, role := range []string{"standalone", "scheduler", "dispatcher", "console", "executor", "migrate"} {
+	for _, role := range []string{"standalone", "scheduler", "dispatcher", "console", "executor", "gateway", "migrate"} {
 		if !roles[role] {
 			t.Errorf("no unit starts %s", role)
 		}
@@ -139,7 +142,7 @@ func TestTemplates(t *testing.T) {
 	units := unitFiles(t)
 	collide := map[string]bool{"Description": true, "Environment": true, "EnvironmentFile": true, "StateDirectory": true}
 	used := make(map[string]string) // by address and directory
-	for _, role := range []string{"scheduler", "dispatcher", "console", "executor"} {
+	for _, role := range []string{"scheduler", "dispatcher", "console", "executor", "gateway"} {
 		single, template := unitSettings(units["belfry-"+role+".service"]), unitSettings(units["belfry-"+role+"@.service"])
 		if len(template) == 0 {
 			t.Fatalf("%s has no template unit", role)
@@ -159,8 +162,8 @@ func TestTemplates(t *testing.T) {
 			own = append(own, e[strings.Index(e, "=")+1:])
 		}
 		for _, value := range own {
-			if value == "%S/belfry-executor-%i" {
-				continue // the same directory as StateDirectory
+			if strings.HasPrefix(value, "%S/") {
+				continue // the same directory as StateDirectory, see TestUnits
 			}
 			for i := 1; i <= 9; i++ {
 				one := strings.ReplaceAll(value, "%i", strconv.Itoa(i))

@@ -3,7 +3,7 @@ module github.com/belfryhq/belfry/executor
 go 1.25.0
 
 require (
-	github.com/nats-io/nats.go v1.50.0
+	github.com/nats-io/nats.go v1.53.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.42.0
 	pgregory.net/rapid v1.3.0

@@ -88,7 +88,7 @@ func (l *link) beat(ctx context.Context) {
 	}
 }
 
-// beatReason says why a heartbeat was not confirmed. It is empty if the instance knows no reason of its own.
+// beatReason says why a heartbeat was not confirmed. It is empty if the reason may lie outside the instance.
 func beatReason(err error) string {
 	switch {
 	case errors.Is(err, errNameTaken):

@@ -69,7 +69,7 @@ func TestAttentionNamesWhatIsMissing(t *testing.T) {
 	w.checkAttention("all is well", w.admin, "job_failing:1 3")
 }
 
-// While Postgres is unavailable, no token can be verified. The list then says what /readyz says to everybody.
+// While Postgres is unavailable, no token can be verified. The list then has what /readyz tells all callers.
 func TestAttentionWhilePostgresIsAway(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://belfry:hunter22@127.0.0.1:1/none")
 	if err != nil {

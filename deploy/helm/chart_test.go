@@ -75,6 +75,12 @@ console:
   env: {BELFRY_OIDC_ISSUER: "https://id.example", BELFRY_OIDC_CLIENT_ID: belfry}
   service: {type: LoadBalancer, port: 443, annotations: {a: b}}
   ingress: {enabled: true, className: nginx, host: belfry.example, tlsSecret: ingress-tls, annotations: {a: b}}
+gateway:
+  enabled: true
+  replicas: 3
+  env: {BELFRY_DATABASE_POOL: "12"}
+  spool: {size: 2Gi, className: fast}
+  service: {type: LoadBalancer, port: 80, annotations: {a: b}}
 executors:
   - {name: default, group: default, replicas: 2, tokenSecret: {name: token-default}}
   - name: scripts
@@ -93,6 +99,7 @@ nats: {replicas: 5, storage: {className: fast}}
 postgres: {enabled: true}
 networkPolicy:
   executorsFrom: [{namespaceSelector: {matchLabels: {team: billing}}}]
+  gatewayFrom: [{ipBlock: {cidr: 10.1.0.0/16}}]
   metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
 monitoring:
   serviceMonitor: {enabled: true, labels: {release: prometheus}, consoleToken: {secret: prometheus-token}}
@@ -106,6 +113,7 @@ priorityClassName: high
 `,
 	"own servers": `
 secret: {name: mine}
+gateway: {enabled: true, replicas: 1}
 executors: [{name: default, group: default, replicas: 1, tokenSecret: {name: token}}]
 nats: {enabled: false, streamReplicas: 5, executorURL: "tls://nats.example:4222", caSecret: nats-ca}
 postgres: {caSecret: postgres-ca}
@@ -431,17 +439,19 @@ func (c *cluster) allows(name string, o *networking.NetworkPolicy) {
 	}
 }
 
-// scrapes checks that a ServiceMonitor selects one Service, and gives the name of the job that alert rules and dashboard use.
+// scrapes checks that the port of a ServiceMonitor is that of one Service, and gives the name of the job that alert rules and dashboard use.
 func (c *cluster) scrapes(name string, o *monitoring.ServiceMonitor) {
 	var services []*core.Service
+	endpoint := o.Spec.Endpoints[0]
 	for _, other := range c.objects {
-		if s, ok := other.(*core.Service); ok && c.selects(&o.Spec.Selector, core.PodTemplateSpec{ObjectMeta: s.ObjectMeta}) {
+		s, ok := other.(*core.Service)
+		if ok && c.selects(&o.Spec.Selector, core.PodTemplateSpec{ObjectMeta: s.ObjectMeta}) &&
+			slices.ContainsFunc(s.Spec.Ports, func(p core.ServicePort) bool { return p.Name == endpoint.Port }) {
 			services = append(services, s)
 		}
 	}
-	endpoint := o.Spec.Endpoints[0]
-	if len(services) != 1 || !slices.ContainsFunc(services[0].Spec.Ports, func(p core.ServicePort) bool { return p.Name == endpoint.Port }) {
-		c.Errorf("%s selects %d Services, or one without the port %s", name, len(services), endpoint.Port)
+	if len(services) != 1 {
+		c.Errorf("%s selects %d Services with the port %s", name, len(services), endpoint.Port)
 	}
 	prometheus, err := os.ReadFile("../prometheus/prometheus.yml")
 	if err != nil {
@@ -581,11 +591,11 @@ func TestLikeCompose(t *testing.T) {
 	services := compose["services"].(map[string]any)
 	c := decode(t, rendered(t, `
 secret: {name: belfry}
+gateway: {enabled: true}
 executors: [{name: default, group: default, replicas: 2, tokenSecret: {name: token}}]
 `))
 	// Variables that only one of the two needs, with the reason.
 	only := map[string]string{
-		"BELFRY_SECRET_KEY":    "compose.yaml stores the secrets of alert channels without encryption",
 		"BELFRY_EXECUTOR_URL":  "the servers have other names for executors in other namespaces",
 		"BELFRY_GROUP":         "an argument in compose.yaml",
 		"BELFRY_TOKEN":         "in an env_file of compose.yaml",
@@ -596,7 +606,7 @@ executors: [{name: default, group: default, replicas: 2, tokenSecret: {name: tok
 	}
 	for service, of := range map[string]string{
 		"scheduler": "Deployment belfry-scheduler", "dispatcher": "Deployment belfry-dispatcher", "console": "Deployment belfry-console",
-		"executor-1": "StatefulSet belfry-executor-default", "nats-1": "StatefulSet belfry-nats",
+		"executor-1": "StatefulSet belfry-executor-default", "gateway-1": "StatefulSet belfry-gateway", "nats-1": "StatefulSet belfry-nats",
 	} {
 		want := slices.Sorted(maps.Keys(services[service].(map[string]any)["environment"].(map[string]any)))
 		var got []string
@@ -650,6 +660,22 @@ func TestMigrationJob(t *testing.T) {
 	}
 	if other := job(`{secret: {name: belfry}, image: {tag: 0.2.0}}`); other == first {
 		t.Errorf("two images have one Job, %s", first)
+	}
+}
+
+// TestGateway checks that the gateway is off by default, and that executors reach it with their own addresses, which it checks.
+func TestGateway(t *testing.T) {
+	for _, o := range decode(t, rendered(t, matrix["smallest"])).objects {
+		if strings.Contains(o.GetName(), "gateway") {
+			t.Errorf("by default, there is %T %s", o, o.GetName())
+		}
+	}
+	for kind, want := range map[string]core.ServiceExternalTrafficPolicy{"ClusterIP": "", "NodePort": "Local", "LoadBalancer": "Local"} {
+		c := decode(t, rendered(t, `{secret: {name: belfry}, gateway: {enabled: true, service: {type: `+kind+`}}}`))
+		service, ok := c.named("Service", "belfry-gateway").(*core.Service)
+		if !ok || string(service.Spec.Type) != kind || service.Spec.ExternalTrafficPolicy != want {
+			t.Errorf("%s: the Service of the gateway is %+v", kind, service)
+		}
 	}
 }
 

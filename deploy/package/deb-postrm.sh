@@ -12,8 +12,8 @@ purge)
     deb-systemd-helper unmask belfry.service >/dev/null || true
   fi
   rm -f /etc/systemd/system/multi-user.target.wants/belfry-*.service
-  # /var/lib/belfry-executor is the spool of an executor. systemd keeps it in /var/lib/private.
-  for dir in /var/lib/belfry /var/lib/private/belfry-executor* /etc/belfry; do
+  # /var/lib/belfry-executor is the spool of an executor, and belfry-gateway that of a gateway. systemd keeps them in /var/lib/private.
+  for dir in /var/lib/belfry /var/lib/private/belfry-executor* /var/lib/private/belfry-gateway* /etc/belfry; do
     if [ -n "$(ls -A "$dir" 2>/dev/null)" ]; then echo "Belfry's files are kept in $dir. To delete them: rm -r $dir"; fi
   done
   ;;

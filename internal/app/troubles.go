@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	serversEvery  = 2 * time.Second // reads what the probes have found; asks nobody
+	serversEvery  = 2 * time.Second // reads the results of the probes, and sends nothing
 	presenceEvery = 10 * time.Second
 	natsEvery     = 30 * time.Second
-	// mostEnded bounds the ids of troubles whose acknowledgements are to be ended when Postgres is back.
+	// mostEnded bounds the ids of troubles whose acknowledgements end when Postgres is back.
 	mostEnded = 100
 )
 

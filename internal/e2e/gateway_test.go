@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"os"
@@ -24,32 +23,34 @@ import (
 const (
 	xxlGroup = "billing"
 	xxlApp   = "Billing.Executor"
-	xxlToken = "an access token"
+	xxlToken = "an-access-token"
 )
 
-// xxlClasses compiles the test executor against the version of xxl-job-core in BELFRY_TEST_XXL_CORE, by default 3.3.2.
-func xxlClasses(t *testing.T) (classPath string) {
-	t.Helper()
-	return xxltest.JavaClasses(t, cmp.Or(os.Getenv("BELFRY_TEST_XXL_CORE"), "3.3.2"))
-}
+// xxlCore is the version of xxl-job-core that the gate tests. TestGatewayMatrix tests others.
+const xxlCore = "3.3.2"
 
-// openXXL opens a group for executors on this machine.
+// openXXL opens the group of the tests for executors on this machine.
 func openXXL(t *testing.T, api *client.Client) {
 	t.Helper()
-	if _, err := api.CreateGroup(t.Context(), xxlGroup, ""); err != nil {
+	openXXLGroup(t, api, xxlGroup, xxlApp)
+}
+
+func openXXLGroup(t *testing.T, api *client.Client, group, app string) {
+	t.Helper()
+	if _, err := api.CreateGroup(t.Context(), group, ""); err != nil {
 		t.Fatal(err)
 	}
-	open := client.OpenXXLJob{Token: strings.ReplaceAll(xxlToken, " ", "-"), AppName: xxlApp, Networks: []string{"127.0.0.0/8"}}
-	if _, err := api.OpenXXLJob(t.Context(), xxlGroup, open); err != nil {
+	open := client.OpenXXLJob{Token: xxlToken, AppName: app, Networks: []string{"127.0.0.0/8"}}
+	if _, err := api.OpenXXLJob(t.Context(), group, open); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // startXXL starts a Java executor that registers at a gateway, and waits until the console lists it.
-func startXXL(t *testing.T, api *client.Client, classPath, gateway string) (*xxltest.JavaExecutor, int) {
+func startXXL(t *testing.T, api *client.Client, program xxltest.Program, gateway string) (*xxltest.Executor, int) {
 	t.Helper()
 	port := freeport.Take(t)
-	e := xxltest.StartJava(t, classPath, gateway, xxlApp, strings.ReplaceAll(xxlToken, " ", "-"), port)
+	e := program.Start(t, gateway, xxlApp, xxlToken, port)
 	eventually(t, patience, "the executor is listed", func() bool {
 		list, err := api.Instances(t.Context(), xxlGroup)
 		return err == nil && len(list) > 0 && list[0].NotOffered == nil
@@ -105,13 +106,13 @@ func create(t *testing.T, api *client.Client, s domain.JobSpec) domain.Job {
 // timeouts, kills and log lines arrive.
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	classes := xxlClasses(t)
+	program := xxltest.Java(t, xxlCore)
 	server := standalone(t, filepath.Join(t.TempDir(), "data"), []string{"BELFRY_ADMIN_PASSWORD=" + adminPassword}, "--gateway", "127.0.0.1:0")
 	gateway := server.says("gateway: ")
 	api, _ := logIn(t, server.says("console: "), adminPassword)
 	openXXL(t, api)
 	wrongToken(t, gateway)
-	startXXL(t, api, classes, gateway)
+	startXXL(t, api, program, gateway)
 
 	everySecond := create(t, api, xxlJob("each second", "demo", "p 1", func(s *domain.JobSpec) {
 		s.Schedule, s.Misfire = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second)}, domain.MisfireFireAll
@@ -258,14 +259,14 @@ func (c *cluster) gatewayRole(name string, env ...string) (*process, string) {
 // of the same executor go through the other gateway.
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
-	classes := xxlClasses(t)
+	program := xxltest.Java(t, xxlCore)
 	c := newCluster(t)
 	c.scheduler()
 	c.dispatcher()
 	openXXL(t, c.api)
 	first, at := c.gatewayRole("first")
 	_, other := c.gatewayRole("second")
-	startXXL(t, c.api, classes, at+","+other)
+	startXXL(t, c.api, program, at+","+other)
 	owner := func() string {
 		return queryOne[string](t, c.db, `SELECT owner || ' ' || epoch FROM gateway_addresses`)
 	}
@@ -292,13 +293,13 @@ func TestGatewayExecutorKilled(t *testing.T) {
 		t.Skip("NOT COVERED: an executor of XXL-JOB that is killed; `.ci/long gateway` runs it")
 	}
 	t.Parallel()
-	classes := xxlClasses(t)
+	program := xxltest.Java(t, xxlCore)
 	c := newCluster(t)
 	c.scheduler()
 	c.dispatcher()
 	openXXL(t, c.api)
 	_, at := c.gatewayRole("only")
-	e, port := startXXL(t, c.api, classes, at)
+	e, port := startXXL(t, c.api, program, at)
 	twice := func(s *domain.JobSpec) { s.Retries = 1 }
 	once := c.trigger(create(t, c.api, xxlJob("once", "sleep", "600", twice)).ID)
 	again := c.trigger(create(t, c.api, xxlJob("again", "sleep", "600", twice, func(s *domain.JobSpec) { s.RetryUnknown = true })).ID)
@@ -307,7 +308,7 @@ func TestGatewayExecutorKilled(t *testing.T) {
 	}
 	e.Signal(syscall.SIGKILL)
 	<-e.Ended()
-	xxltest.StartJava(t, classes, at, xxlApp, strings.ReplaceAll(xxlToken, " ", "-"), port)
+	program.Start(t, at, xxlApp, xxlToken, port)
 	if r := c.finishes(once, patience); r.State != domain.Failed || r.Reason != domain.ReasonLost || r.Attempt != 1 {
 		t.Errorf("the run: %+v", r)
 	}
@@ -323,7 +324,7 @@ func TestGatewayServersAway(t *testing.T) {
 		t.Skip("NOT COVERED: Postgres and NATS away from a gateway; `.ci/long gateway` runs it")
 	}
 	t.Parallel()
-	classes := xxlClasses(t)
+	program := xxltest.Java(t, xxlCore)
 	c := newCluster(t)
 	c.scheduler()
 	c.dispatcher()
@@ -331,7 +332,7 @@ func TestGatewayServersAway(t *testing.T) {
 	postgres, throughPostgres := c.postgresLink()
 	messages := c.natsLink()
 	_, at := c.gatewayRole("only", throughPostgres, c.throughNATS(messages))
-	startXXL(t, c.api, classes, at)
+	startXXL(t, c.api, program, at)
 	job := create(t, c.api, xxlJob("ten seconds", "sleep", "10", func(s *domain.JobSpec) { s.Block = domain.BlockParallel }))
 	for name, link := range map[string]*rig.Proxy{"Postgres": postgres, "NATS": messages} {
 		id := c.trigger(job.ID)

@@ -33,7 +33,7 @@ var matrix = []entry{
 	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
 	// The trace of a run is computed from its id.
-	// What is missing is named by the same words in the list of the console and on the command line.
+	// The console and the command line use the same words for servers and roles that are missing.
 	{pkg: "internal/outage", others: standardOnly},
 	{pkg: "internal/words", others: standardOnly},
 	{pkg: "internal/trace", ours: []string{"internal/domain"}, others: standardOnly},

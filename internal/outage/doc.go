@@ -2,8 +2,8 @@
 // are those of the alerts in deploy/prometheus, so that a person reads the same words everywhere. The package has no input or output.
 //
 // A Watch keeps what was seen last and since when it is so. It knows nothing about the time before its process started, and each console has a
-// Watch of its own. So two consoles may name different instants for the same trouble, and a console whose own network fails names troubles that
-// others do not see.
+// separate Watch. So two consoles may name different instants for the same trouble, and a console whose network fails names troubles that the
+// other consoles do not see.
 //
 //	kind                   key                       present while
 //	server_unavailable     postgres, nats, jetstream the server cannot be reached by the console, or stores nothing

@@ -109,7 +109,7 @@ func connections() text {
 	return text{"BelfryPostgresConnections", "", "At 100 %, Postgres refuses connections, and a process that restarts cannot work.", "postgres-nearly-full"}
 }
 
-// Away returns the trouble that a server is unavailable. The reason is for everybody and may be empty, the detail for admins.
+// Away returns the trouble that a server is unavailable. The reason is for all callers and may be empty, the detail is for admins.
 func Away(server, reason, detail string) Trouble {
 	if server == JetStream {
 		return noJetStream().of(ServerUnavailable, server, 1, "", detail)

@@ -27,7 +27,7 @@ const (
 type Server struct {
 	Name   string // Postgres, NATS or JetStream
 	Err    error  // nil: it is available
-	Reason string // of Err, for everybody; may be empty
+	Reason string // of Err, for all callers; may be empty
 }
 
 // State is what Postgres knows about the engine.
@@ -82,7 +82,11 @@ func (w *Watch) Servers(at time.Time, servers []Server) (ended []string) {
 		if s.Err == nil || s.Name == JetStream && down[NATS] {
 			continue
 		}
-		now = append(now, seen{Trouble: Away(s.Name, s.Reason, s.Err.Error())})
+		detail := s.Err.Error()
+		if detail == s.Reason {
+			detail = ""
+		}
+		now = append(now, seen{Trouble: Away(s.Name, s.Reason, detail)})
 	}
 	return w.record("servers", at, now, ServerUnavailable.id(Postgres), ServerUnavailable.id(NATS), ServerUnavailable.id(JetStream))
 }

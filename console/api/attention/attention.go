@@ -1,7 +1,7 @@
 // Package attention is the REST API of what needs a person: servers and roles that are missing, failing jobs, groups without executors, backlogs,
 // missed fire times, alerts that were not delivered, and dead letters.
 //
-// What is missing is known to the console itself. So the list also answers while Postgres is unavailable, with these items only.
+// The console itself watches the servers and the roles. So the list also answers while Postgres is unavailable, with these items only.
 package attention
 
 import (
@@ -198,7 +198,7 @@ func shown(id auth.Identity, i store.Item) attentionItem {
 		out.Text = domain.Mask(out.Text)
 	}
 	if i.Error != "" && id.Role == account.Admin {
-		out.Text += ": " + i.Error
+		out.Text = strings.TrimSuffix(out.Text, ".") + ": " + i.Error
 	}
 	if i.JobID != 0 {
 		out.JobID = &i.JobID

@@ -65,7 +65,7 @@ function decode(png) {
   const channels = { 2: 3, 6: 4 }[png[25]];
   if (png[24] !== 8 || !channels || png[28] !== 0) throw new Error("the PNG has another format than a screenshot");
   const parts = [];
-  for (let at = 8; at < png.length; ) {
+  for (let at = 8; at < png.length;) {
     const length = png.readUInt32BE(at);
     if (png.toString("latin1", at + 4, at + 8) === "IDAT") parts.push(png.subarray(at + 8, at + 8 + length));
     at += length + 12;

@@ -81,6 +81,7 @@ type Machine struct {
 	notes    map[gateway.Attempt]note
 	lacks    map[string]clock.Instant // since when
 	draining bool
+	retired  bool
 	trouble  *wire.Unfit
 }
 
@@ -150,7 +151,7 @@ func (m *Machine) Judge(message *wire.Offers, now clock.Instant) (verdicts []wir
 			continue
 		}
 		id := gateway.Attempt{Run: run, Number: o.Attempt}
-		if a := m.attempts[id]; a != nil {
+		if a := m.attempts[id]; a != nil && !a.routedAgain(o.Bind) {
 			if v = again(a, v); v.Verdict == wire.Accepted && o.Bind > a.Bind {
 				a.Bind = o.Bind
 				raised = append(raised, a.Offer)
@@ -171,6 +172,12 @@ func (m *Machine) Judge(message *wire.Offers, now clock.Instant) (verdicts []wir
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, fresh, raised
+}
+
+// routedAgain reports whether an offer with a bind is that of an attempt which has gone back. Only Postgres knows whether its earlier result is settled: the message
+// that says so may have reached an earlier owner of the address.
+func (a *Attempt) routedAgain(bind int) bool {
+	return a.State == Ended && a.Outcome == wire.Unstarted && bind > a.Bind
 }
 
 // again judges an offer of a known attempt.
@@ -200,6 +207,8 @@ func (m *Machine) refusal(id gateway.Attempt, o *wire.Offer, known bool, now clo
 	switch {
 	case !known:
 		return wire.RefusedStale
+	case m.retired:
+		return wire.RefusedFull
 	case m.draining:
 		return wire.RefusedDraining
 	case o.Script != nil && !slices.Contains(m.cfg.Languages, o.Script.Language):
@@ -436,6 +445,13 @@ func (m *Machine) Drain(draining bool) {
 	}
 }
 
+// Retire makes the instance full for good: another process will serve the address. A dispatcher asks an instance that is full again as soon as a
+// later heartbeat says that it has room, and does not count that as a refusal.
+func (m *Machine) Retire() {
+	m.retired = true
+	m.seq++
+}
+
 // Trouble makes the instance accept no attempts while the problem is not nil. It reports whether this is a change.
 func (m *Machine) Trouble(u *wire.Unfit) bool {
 	changed := (m.trouble == nil) != (u == nil)
@@ -448,7 +464,21 @@ func (m *Machine) Unfit() *wire.Unfit { return m.trouble }
 
 // Load returns the use of the slots.
 func (m *Machine) Load() wire.Load {
-	return wire.Load{Capacity: m.cfg.Capacity, Running: m.slots, Seq: m.cfg.Epoch<<32 + m.seq + 1, Draining: m.draining}
+	l := wire.Load{Capacity: m.cfg.Capacity, Running: m.slots, Seq: m.cfg.Epoch<<32 + m.seq + 1, Draining: m.draining}
+	if m.retired {
+		l.Running = max(l.Running, l.Capacity)
+	}
+	return l
+}
+
+// Unsettled returns the number of attempts whose ends are not settled.
+func (m *Machine) Unsettled() (n int) {
+	for _, a := range m.attempts {
+		if a.State == Ended {
+			n++
+		}
+	}
+	return n
 }
 
 // JobRuns returns the number of a job's attempts that have not ended.

@@ -104,11 +104,17 @@ func TestJudge(t *testing.T) {
 			w.End(gateway.Attempt{Run: run(1), Number: 1}, wire.Failed)
 		}, offer: one,
 			want: "endedfailed"},
-		"on its way back": {before: func(w *world) {
+		"gone back": {before: func(w *world) {
+			w.judge(boot, w.beat, one)
+			w.End(gateway.Attempt{Run: run(1), Number: 1}, wire.Unstarted)
+		}, offer: one,
+			want: "refusedstale"},
+		"gone back, and offered again": {before: func(w *world) { // Postgres refuses it until the result is settled
 			w.judge(boot, w.beat, one)
 			w.End(gateway.Attempt{Run: run(1), Number: 1}, wire.Unstarted)
 		}, offer: offer(1, 1, 2),
-			want: "refusedstale"},
+			want: "accepted"},
+		"retired": {before: func(w *world) { w.Drain(true); w.Retire() }, offer: one, want: "refusedfull"},
 		"killed before it was sent": {before: func(w *world) {
 			w.judge(boot, w.beat, one)
 			w.Kill(gateway.Attempt{Run: run(1), Number: 1}, "killed", w.now)
@@ -329,5 +335,27 @@ func (w *world) check(t *rapid.T, asked map[*Attempt]bool) {
 		if n > 1 {
 			t.Fatalf("%d runs of job %d have their turn", n, job)
 		}
+	}
+}
+
+// A retired instance is full, and its attempts go on.
+func TestRetire(t *testing.T) {
+	w := newWorld(4)
+	w.take(t, offer(1, 1, 1))
+	before := w.Load()
+	w.Retire()
+	if l := w.Load(); l.Running != 4 || l.Capacity != 4 || l.Draining || l.Seq <= before.Seq {
+		t.Errorf("the load: %+v, before %+v", l, before)
+	}
+	if said, _ := w.judge(boot, w.beat, offer(1, 1, 1)); said[0] != "accepted" {
+		t.Errorf("an attempt that was accepted before: %v", said)
+	}
+	w.End(gateway.Attempt{Run: run(1), Number: 1}, wire.Succeeded)
+	if n := w.Unsettled(); n != 1 {
+		t.Errorf("%d ends are not settled", n)
+	}
+	w.Settled(gateway.Attempt{Run: run(1), Number: 1})
+	if n := w.Unsettled(); n != 0 {
+		t.Errorf("%d ends are not settled after that", n)
 	}
 }

@@ -12,8 +12,8 @@
 //
 // # Bounds
 //
-// Anyone who reaches the port can send requests. So the number of connections is limited, in total and for each source; headers, bodies and times are
-// limited; the token and the network of a caller are checked before its body is read; and few bodies of callbacks are read at the same time, of which
-// each set of groups has a share, so that slow bodies of one group do not stop the callbacks of another. Beyond a limit, the connection is
-// closed, or the answer is 500. Executors try again.
+// Anyone who reaches the port can send requests. So there are limits for the connections, in total and for each source, for headers and bodies, and for
+// the times in which a client must send a request and take its answer. The token and the network of a caller are checked before its body is read. Few bodies of callbacks
+// are read at the same time, and each set of groups has a share of them, so that slow bodies of one group do not stop the callbacks of another. Beyond a limit, the
+// connection is closed, or the answer is 500. Executors try again.
 package inbound

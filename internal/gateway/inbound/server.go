@@ -46,7 +46,7 @@ type Results interface {
 const (
 	maxHeader      = 16 << 10
 	headerTime     = 5 * time.Second
-	smallTime      = 10 * time.Second // for a registration
+	smallTime      = 10 * time.Second // for a registration, and for a client to take an answer
 	stallTime      = 5 * time.Second  // without a byte of a body of callbacks
 	callbackTime   = 2 * time.Minute  // for a whole body
 	idleTime       = 75 * time.Second // executors send every 10 to 30 s
@@ -55,6 +55,7 @@ const (
 	readers        = 16 // bodies of callbacks that are read at the same time
 	readersOfOne   = 4  // of them, those of callers that speak for the same groups
 	readerPatience = 2 * time.Second
+	refusalsEvery  = 10 * time.Second // a line of the log about a refused caller
 )
 
 // Server answers executors. It is safe for concurrent use.
@@ -67,43 +68,53 @@ type Server struct {
 
 	mu      sync.Mutex
 	reading map[string]int // how many bodies are read for each set of groups; no zeros
+	refused time.Time      // when a refused caller was last logged
 
-	stall time.Duration
-	most  int64 // of a body of callbacks, in bytes
+	header, small, stall time.Duration
+	most                 int64 // of a body of callbacks, in bytes
 }
 
 // New returns a Server.
 func New(c Callers, a Addresses, r Results, log *slog.Logger) *Server {
-	return &Server{callers: c, addresses: a, results: r, log: log, readers: make(chan struct{}, readers), reading: make(map[string]int), stall: stallTime, most: protocol.MaxCallbacks}
+	return &Server{callers: c, addresses: a, results: r, log: log, readers: make(chan struct{}, readers), reading: make(map[string]int), header: headerTime, small: smallTime, stall: stallTime, most: protocol.MaxCallbacks}
 }
 
 // HTTP returns an HTTP server with the limits of this package. The caller serves it on a listener of Limit.
 func (s *Server) HTTP() *http.Server {
 	return &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		Handler: s, ReadHeaderTimeout: s.header, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // clients cause these lines
 	}
 }
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(smallTime)) // a server of package net/http supports it
+	control := http.NewResponseController(w) // a server of package net/http supports deadlines
+	_ = control.SetReadDeadline(time.Now().Add(s.small))
+	_ = control.SetWriteDeadline(time.Now().Add(callbackTime + s.small))
+	status, err := s.judge(w, r)
+	_ = control.SetWriteDeadline(time.Now().Add(s.small)) // some clients never read
+	w.Header().Set("Content-Type", "application/json;charset=UTF-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	answer(w, err)
+}
+
+// judge serves a request, and returns the HTTP status and what became of it.
+func (s *Server) judge(w http.ResponseWriter, r *http.Request) (status int, err error) {
 	endpoint, ok := protocol.EndpointOf(r.URL.Path)
 	source, err := netip.ParseAddrPort(r.RemoteAddr)
 	switch {
 	case err != nil:
-		answer(w, errors.New("the address of the caller cannot be read"))
+		return http.StatusOK, errors.New("the address of the caller cannot be read")
 	case !ok && protocol.IsAdminAPI(r.URL.Path):
-		answer(w, errAdminAPI)
+		return http.StatusOK, errAdminAPI
 	case !ok:
-		w.WriteHeader(http.StatusNotFound)
-		answer(w, errNoPath)
+		return http.StatusNotFound, errNoPath
 	case r.Method != http.MethodPost:
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		answer(w, errors.New("executors send POST requests"))
-	default:
-		answer(w, s.serve(w, r, endpoint, source.Addr()))
+		return http.StatusMethodNotAllowed, errors.New("executors send POST requests")
 	}
+	return http.StatusOK, s.serve(w, r, endpoint, source.Addr())
 }
 
 // serve serves an endpoint. It reads no body of a caller that speaks for no group.
@@ -111,11 +122,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, endpoint protocol
 	groups, err := s.callers.Speaks(r.Header.Get(protocol.HeaderToken), source)
 	switch {
 	case err != nil:
+		s.logRefusal(r.Context(), source, err)
 		return err
 	case endpoint == protocol.EndpointCallback:
 		return s.callback(w, r, groups)
 	}
 	return s.register(w, r, endpoint, source)
+}
+
+// logRefusal logs that a caller was refused. Anyone can cause this, so it logs only one of many refusals.
+func (s *Server) logRefusal(ctx context.Context, source netip.Addr, err error) {
+	s.mu.Lock()
+	now := time.Now()
+	silent := now.Sub(s.refused) < refusalsEvery
+	if !silent {
+		s.refused = now
+	}
+	s.mu.Unlock()
+	if !silent {
+		s.log.WarnContext(ctx, "refused an executor, it gets no runs and its callbacks are not stored", "remote", source, "err", err)
+	}
 }
 
 var (
@@ -135,15 +161,13 @@ func answer(w http.ResponseWriter, err error) {
 			}
 		}
 	}
-	w.Header().Set("Content-Type", "application/json;charset=UTF-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	//nolint:gosec // the answer is JSON, and no browser reads it as a page
 	_, _ = w.Write(protocol.AppendReply(nil, code, text)) // the caller has gone, or it reads the answer
 }
 
 // register serves /registry and /registryRemove.
 func (s *Server) register(w http.ResponseWriter, r *http.Request, endpoint protocol.Endpoint, source netip.Addr) error {
-	ctx, cancel := context.WithTimeout(r.Context(), smallTime)
+	ctx, cancel := context.WithTimeout(r.Context(), s.small)
 	defer cancel()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxRegistration))
 	if err != nil {
@@ -155,6 +179,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request, endpoint proto
 	}
 	group, err := s.callers.Speaker(ctx, given.App, r.Header.Get(protocol.HeaderToken), source)
 	if err != nil {
+		s.logRefusal(ctx, source, err)
 		return err
 	}
 	address, err := protocol.ParseAddress(given.Address)

@@ -43,6 +43,7 @@ type backend struct {
 	groups     []string
 	unusable   []string
 	fault      error // of the next changes
+	forgets    bool  // it does not keep ends
 }
 
 var errDenied = domain.NewError(domain.Forbidden, "denied")
@@ -90,7 +91,7 @@ func (b *backend) Check(group string, to netip.AddrPort) error {
 func (b *backend) Finish(_ context.Context, groups []string, ends []gateway.End) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.fault == nil {
+	if b.fault == nil && !b.forgets {
 		b.groups, b.batches = groups, append(b.batches, slices.Clone(ends))
 	}
 	return b.fault

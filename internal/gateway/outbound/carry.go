@@ -28,32 +28,43 @@ type carrier struct{ *tender }
 // carry brings an accepted attempt to the executor. It returns when the executor has taken the run, or when it is stored that it has not.
 func (t *carrier) carry(a *address.Attempt) {
 	defer t.f.carrying.Done()
-	if !t.await(a) {
-		t.giveBack(a, "")
-		return
+	if run, done, ok := t.prepare(a); ok {
+		defer done()
+		t.call(a, run)
 	}
-	run, ok := t.request(a)
+}
+
+// prepare waits until the request of an attempt may be made, and gives the attempt back if it may not. done ends the request.
+func (t *carrier) prepare(a *address.Attempt) (run protocol.Run, done func(), ok bool) {
+	defer t.f.waiting.Done()
+	if ok = t.await(a); ok {
+		run, ok = t.request(a)
+	}
 	if !ok {
 		t.giveBack(a, "")
-		return
+		return run, nil, false
 	}
 	c, err := t.f.caller(t.address.Group)
 	if err != nil {
 		t.giveBack(a, err.Error())
-		return
+		return run, nil, false
 	}
 	select {
 	case c.calls <- struct{}{}:
-		defer func() { <-c.calls }()
 	case <-time.After(left(a)):
 		t.giveBack(a, "the gateway starts too many runs of the group at the same time")
-		return
-	}
-	if !t.sends(a, &run) {
+		return run, nil, false
+	case <-t.retired:
 		t.giveBack(a, "")
-		return
+		return run, nil, false
 	}
-	t.call(a, run)
+	done = func() { <-c.calls }
+	if !t.sends(a, &run) {
+		done()
+		t.giveBack(a, "")
+		return run, nil, false
+	}
+	return run, done, true
 }
 
 // left returns how long the request of an attempt may still wait.
@@ -115,24 +126,69 @@ func (t *carrier) request(a *address.Attempt) (protocol.Run, bool) {
 
 // sends records that the request of an attempt will be made now. It reports false if it must not be made.
 func (t *carrier) sends(a *address.Attempt, run *protocol.Run) bool {
+	s := &sending{attempt: a, done: make(chan struct{})}
+	t.mu.Lock()
+	t.unsent = append(t.unsent, s)
+	first := len(t.unsent) == 1 && !t.recording
+	t.recording = t.recording || first
+	t.mu.Unlock()
+	if first {
+		t.loops.Go(t.recordSends)
+	}
+	<-s.done
+	run.LogTimeMS = s.at.UnixMilli()
+	return s.moved
+}
+
+// sending is an attempt whose request is about to be made.
+type sending struct {
+	attempt *address.Attempt
+	done    chan struct{} // closed when the fields below are set
+	moved   bool
+	at      time.Time
+}
+
+// mostSends is how many sends one statement records.
+const mostSends = 100
+
+// recordSends records the sends that wait, until there are none. One goroutine of a tender does so at a time: attempts that are due at the same instant are
+// recorded together.
+func (t *carrier) recordSends() {
+	for {
+		t.mu.Lock()
+		batch := t.unsent[:min(len(t.unsent), mostSends)]
+		t.unsent = t.unsent[len(batch):]
+		t.recording = len(batch) > 0
+		t.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		t.recordBatch(batch)
+	}
+}
+
+func (t *carrier) recordBatch(batch []*sending) {
+	ids := make([]int64, len(batch))
+	for i, s := range batch {
+		ids[i] = s.attempt.LogID
+	}
 	begun := clock.Now()
 	ctx, cancel := context.WithTimeout(t.ctx, storeTime)
 	defer cancel()
-	sentAt, rest, err := t.f.Sends.Send(ctx, t.f.Owner, t.address.Hold(), []int64{a.LogID})
-	at, moved := sentAt[a.LogID]
-	if err != nil || !moved {
-		return false
-	}
-	run.LogTimeMS = at.UnixMilli()
+	sentAt, rest, err := t.f.Sends.Send(ctx, t.f.Owner, t.address.Hold(), ids)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// The row has the lease that Postgres saw. If a renewal came later, the tender knows a longer one.
-	if held := begun.Add(rest - Lease); clock.Since(t.lease, held) > 0 {
+	if held := begun.Add(rest - Lease); err == nil && clock.Since(t.lease, held) > 0 {
 		t.lease = held
 	}
-	a.Sent = begun
-	t.machine.Sends(a, at)
-	return true
+	for _, s := range batch {
+		if s.at, s.moved = sentAt[s.attempt.LogID]; s.moved {
+			s.attempt.Sent = begun
+			t.machine.Sends(s.attempt, s.at)
+		}
+		close(s.done)
+	}
 }
 
 // may reports whether the request of an attempt may begin now.

@@ -8,6 +8,11 @@
 // after it has received a request and before it answers. So a request that it answers was published before another process could subscribe to
 // the subjects of the address.
 //
+// A process that stops in order releases its addresses before the requests on their way have answers. It takes no more offers, gives back the attempts that wait,
+// releases the leases in Postgres, and publishes a message, on which the other processes take the addresses over. Until a dispatcher has received a heartbeat of the new owner,
+// both owners refuse offers as if the instance were full, because dispatchers avoid an instance for a while that refuses for other reasons. The stopping process still stores
+// the answers of its requests and the settlement of what it gave back. If the message is lost, other processes find the addresses when they look.
+//
 // # An attempt
 //
 //  1. The send is stored as accepted, then the offer is answered. Without a row, nothing is sent.

@@ -42,7 +42,7 @@ type Sends interface {
 	RequestKill(ctx context.Context, logIDs []int64, reason string) error
 	Finish(ctx context.Context, groups []string, ends []gateway.End) ([]gateway.Disposition, error)
 	Lose(ctx context.Context, group string, ends []gateway.End) ([]gateway.Disposition, error)
-	Settle(ctx context.Context, attempts []gateway.SettledAttempt) error
+	Settle(ctx context.Context, attempts []gateway.SettledAttempt) ([]int64, error)
 }
 
 // Records reads the runs that are sent to executors, and deletes old ones. *gateway.Store documents the methods.
@@ -52,6 +52,7 @@ type Records interface {
 	Results(ctx context.Context, logIDs []int64) ([]gateway.Send, error)
 	Unsettled(ctx context.Context, holds []gateway.Hold, limit int) ([]gateway.Send, error)
 	Retried(ctx context.Context, runs []domain.RunID) ([]domain.RunID, error)
+	WireIDs(ctx context.Context, group string, jobs []domain.JobID) (map[domain.JobID]int64, error)
 	Script(ctx context.Context, job domain.JobID, version int) (gateway.Script, error)
 	Sweep(ctx context.Context, limit int) (int64, error)
 }
@@ -103,6 +104,7 @@ const (
 	sweepRows     = 5000
 	mostInBatch   = 500              // answers in one statement
 	stopTime      = 15 * time.Second // for requests that are on their way when the process stops
+	settleTime    = time.Second      // for results that are not settled then; later owners publish them again
 )
 
 // StopTime is how long Run may take after its context has ended.
@@ -118,7 +120,11 @@ type Fleet struct {
 
 	work     context.Context // of what must be completed after Run's context has ended
 	stopWork context.CancelFunc
-	carrying sync.WaitGroup
+	waiting  sync.WaitGroup // attempts whose requests are not made yet
+	carrying sync.WaitGroup // these, and attempts whose requests have no answer yet
+
+	takeEvery time.Duration
+	takeSoon  chan struct{} // capacity 1
 
 	mu      sync.Mutex
 	tenders map[place]*tender
@@ -134,7 +140,10 @@ func New(c Config) *Fleet {
 	if c.Patience == (address.Patience{}) {
 		c.Patience = address.DefaultPatience()
 	}
-	f := &Fleet{Config: c, ids: newWireIDs(c.WireIDs), tenders: make(map[place]*tender), callers: make(map[string]*caller), meters: newMeters(c.Registry)}
+	f := &Fleet{
+		Config: c, ids: newWireIDs(c.WireIDs, c.Records), tenders: make(map[place]*tender), callers: make(map[string]*caller), meters: newMeters(c.Registry),
+		takeEvery: takeEvery, takeSoon: make(chan struct{}, 1),
+	}
 	f.work, f.stopWork = context.WithCancel(context.Background())
 	f.results = newPublisher(f)
 	f.answers = &batch[gateway.Answer, struct{}]{most: mostInBatch, do: f.storeAnswers}
@@ -144,8 +153,8 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// Run serves addresses until ctx ends. Then it sends no more, waits for the answers of requests that are on their way, and releases the addresses, so that
-// other processes take them over at once.
+// Run serves addresses until ctx ends. Then it releases them, so that other processes take them over at once, and waits for the answers of requests that are on
+// their way.
 func (f *Fleet) Run(ctx context.Context) error {
 	defer f.stopWork()
 	publish, stopPublishing := context.WithCancel(f.work)
@@ -159,163 +168,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 	stopPublishing()
 	<-published
 	return nil
-}
-
-// own renews leases and takes addresses over.
-func (f *Fleet) own(ctx context.Context) {
-	tick := time.NewTicker(takeEvery)
-	defer tick.Stop()
-	failing := false
-	for n := 0; ; n++ {
-		var err error
-		if n%int(RenewEvery/takeEvery) == 0 {
-			err = f.renew(ctx)
-		}
-		if err == nil {
-			err = f.takeOver(ctx)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !failing:
-			f.Log.WarnContext(ctx, "cannot renew the leases of executors' addresses, nothing is sent to them until that succeeds", "err", err)
-		case err == nil && failing:
-			f.Log.InfoContext(ctx, "the leases of executors' addresses are renewed again")
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// renew extends the leases, and stops serving addresses that other processes have taken over or that do not exist any more.
-func (f *Fleet) renew(ctx context.Context) error {
-	tenders := f.all()
-	if len(tenders) == 0 {
-		return nil
-	}
-	holds := make([]gateway.Hold, len(tenders))
-	for i, t := range tenders {
-		holds[i] = t.address.Hold()
-	}
-	begun := clock.Now()
-	limited, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	mine, err := f.Addresses.Renew(limited, f.Owner, holds, Lease)
-	if err != nil {
-		return err
-	}
-	renewed := make(map[place]*gateway.Address, len(mine))
-	for i := range mine {
-		renewed[place{mine[i].Group, mine[i].Instance}] = &mine[i]
-	}
-	for _, t := range tenders {
-		a := renewed[t.place()]
-		if a == nil || a.BootID != t.address.BootID {
-			f.Log.WarnContext(ctx, "another gateway serves an address, or the address was removed", "group", t.address.Group, "instance", t.address.Instance)
-			f.drop(t)
-			continue
-		}
-		t.renewed(a, begun)
-	}
-	return nil
-}
-
-// takeOver takes over addresses whose leases have ended.
-func (f *Fleet) takeOver(ctx context.Context) error {
-	begun := clock.Now()
-	limited, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	taken, err := f.Addresses.TakeOver(limited, f.Owner, mostTaken, Lease)
-	for i := range taken {
-		if t := f.find(place{taken[i].Group, taken[i].Instance}); t != nil {
-			f.drop(t) // its lease had ended
-		}
-		f.Log.InfoContext(ctx, "serving the address of an executor", "group", taken[i].Group, "instance", taken[i].Instance, "url", taken[i].URL)
-		f.serve(taken[i], begun)
-	}
-	return err
-}
-
-// serve begins to serve an address of this process.
-func (f *Fleet) serve(a gateway.Address, begun clock.Instant) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	p := place{a.Group, a.Instance}
-	if f.closing || f.tenders[p] != nil {
-		return
-	}
-	t := newTender(f, a, begun)
-	f.tenders[p] = t
-	t.start()
-}
-
-// drop stops serving an address. Requests on their way continue.
-func (f *Fleet) drop(t *tender) {
-	f.mu.Lock()
-	if f.tenders[t.place()] == t {
-		delete(f.tenders, t.place())
-	}
-	f.mu.Unlock()
-	t.end()
-}
-
-func (f *Fleet) find(p place) *tender {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.tenders[p]
-}
-
-func (f *Fleet) all() []*tender {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := make([]*tender, 0, len(f.tenders))
-	for _, t := range f.tenders {
-		all = append(all, t)
-	}
-	return all
-}
-
-// stop ends the service of all addresses in order.
-func (f *Fleet) stop() {
-	f.mu.Lock()
-	f.closing = true
-	f.mu.Unlock()
-	tenders := f.all()
-	var wg sync.WaitGroup
-	for _, t := range tenders {
-		wg.Go(t.retire)
-	}
-	wg.Wait()
-	carried := make(chan struct{})
-	go func() {
-		f.carrying.Wait()
-		close(carried)
-	}()
-	select {
-	case <-carried:
-	case <-time.After(stopTime):
-	}
-	lifecycle.Pause(f.work, 2*collectFor) // the last results are published; what fails is published by the next owner
-	holds := make([]gateway.Hold, len(tenders))
-	for i, t := range tenders {
-		holds[i] = t.address.Hold()
-		f.drop(t)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
-	defer cancel()
-	if err := f.Addresses.Release(ctx, f.Owner, holds); err != nil {
-		f.Log.WarnContext(ctx, "cannot release the addresses of executors, other gateways take them over when their leases have ended", "err", err)
-	}
-	f.mu.Lock()
-	callers := f.callers
-	f.mu.Unlock()
-	for _, c := range callers {
-		c.client.Close()
-	}
 }
 
 // sweep deletes old sends. There are as many as runs, so it deletes batch after batch until few are left.
@@ -348,7 +200,9 @@ func (f *Fleet) Register(ctx context.Context, r gateway.Registration) error {
 	}
 	if a.Owner == f.Owner && a.Epoch == 1 && a.Registrations == 1 {
 		f.Log.InfoContext(ctx, "an executor has registered", "group", a.Group, "instance", a.Instance, "url", a.URL)
-		f.serve(a, begun)
+		if !f.serve(a, begun) {
+			f.release(ctx, []gateway.Hold{a.Hold()})
+		}
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ const (
 	mostTails  = 2000    // logs of one address
 	mostLines  = 100_000 // of one run
 	mostFaults = 5       // in a row; then the log is given up
+	fullPage   = 1000    // lines; pyxxl answers with no more, so there may be more to read
 )
 
 // tail is the log of one attempt, as far as it was read.
@@ -117,7 +118,7 @@ func (t *logReader) nextTail() (next *tail) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := clock.Now()
-	if t.calls > 0 || clock.Since(t.lease, now) >= Lease-margin {
+	if t.calls > 0 || !t.leased(now) {
 		return nil
 	}
 	for _, l := range t.tails {
@@ -158,13 +159,18 @@ func (t *logReader) read(l *tail) {
 		final = true
 	}
 	n, err := t.publishLines(l, from, lines)
-	t.readNext(l, from+n, final && err == nil, err == nil)
+	whole := len(page.Lines) < fullPage || page.AtEnd || from+n > mostLines
+	t.readNext(l, from+n, final && whole && err == nil, err == nil)
 }
 
 // readNext records what was read of a log.
 func (t *logReader) readNext(l *tail, next int, done, ok bool) {
 	t.mu.Lock()
-	l.next, l.due = next, clock.Now().Add(readAgain)
+	l.due = clock.Now().Add(readAgain)
+	if l.final && next > l.next {
+		l.due = clock.Now() // the rest
+	}
+	l.next = next
 	if l.faults++; ok {
 		l.faults = 0
 	}

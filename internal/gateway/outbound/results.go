@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/gateway/clock"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/store/gateway"
 )
@@ -138,13 +139,15 @@ func (p *publisher) waitForLog(s *gateway.Send, until time.Time) bool {
 
 // publishUnsettled publishes the results of this process's addresses that are due to be published again.
 func (p *publisher) publishUnsettled(ctx context.Context) error {
-	tenders := p.f.all()
-	if len(tenders) == 0 {
-		return nil
+	var holds []gateway.Hold
+	now := clock.Now()
+	for _, t := range p.f.all() {
+		if t.holds(now) {
+			holds = append(holds, t.address.Hold())
+		}
 	}
-	holds := make([]gateway.Hold, len(tenders))
-	for i, t := range tenders {
-		holds[i] = t.address.Hold()
+	if len(holds) == 0 {
+		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()

@@ -277,6 +277,9 @@ func (l *list) addUndelivered(func(string) bool) error {
 
 // Acknowledged sets the acknowledgements of items.
 func (s *Store) Acknowledged(ctx context.Context, items []Item) error {
+	if len(items) == 0 {
+		return nil
+	}
 	ids := make([]string, len(items))
 	for i := range items {
 		ids[i] = items[i].ID()

@@ -41,6 +41,7 @@
 //	crash after Accept                   the next owner ends the send as unstarted
 //	crash after Send                     the next owner has the send as unknown: it may have arrived
 //	crash after a callback was stored    its result is published again by the owner of the address
+//	an owner releases during a call      the next owner has the send as unknown; the answer that the former owner gets is true
 //	a frozen owner wakes up              its statements change nothing; what it was about to write is too late by its own clocks
 //	a callback before the answer of /run the send has ended; the answer changes nothing
 //	a repeated callback                  the first one counts

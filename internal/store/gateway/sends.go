@@ -278,13 +278,29 @@ type SettledAttempt struct {
 	BootID string
 }
 
-// Settle records that dispatchers have settled the results of attempts.
-func (s *Store) Settle(ctx context.Context, attempts []SettledAttempt) error {
+// Settle records that dispatchers have settled the results of attempts. It returns the log ids of their sends that are settled, in no order. An attempt can have a
+// later send, which goes on.
+func (s *Store) Settle(ctx context.Context, attempts []SettledAttempt) ([]int64, error) {
 	p := sqlcgen.SettleParams{KeptSeconds: Kept.Seconds(), LostKeptSeconds: LostKept.Seconds()}
 	for _, a := range attempts {
 		p.RunIds, p.Attempts, p.BootIds = append(p.RunIds, a.Run), append(p.Attempts, int32(a.Number)), append(p.BootIds, a.BootID)
 	}
-	return pgerr.Translate(s.q.Settle(ctx, p))
+	logIDs, err := s.q.Settle(ctx, p)
+	return logIDs, pgerr.Translate(err)
+}
+
+// WireIDs returns the wire ids of those of a group's jobs that have one.
+func (s *Store) WireIDs(ctx context.Context, group string, jobs []domain.JobID) (map[domain.JobID]int64, error) {
+	ids := make([]int64, len(jobs))
+	for i, j := range jobs {
+		ids[i] = int64(j)
+	}
+	rows, err := s.q.WireIDs(ctx, sqlcgen.WireIDsParams{GroupName: group, JobIds: ids})
+	out := make(map[domain.JobID]int64, len(rows))
+	for _, r := range rows {
+		out[domain.JobID(r.JobID)] = r.WireID
+	}
+	return out, pgerr.Translate(err)
 }
 
 // Sweep deletes sends that need no longer be kept, at most twice limit, and returns their number. All processes may call it.

@@ -172,7 +172,7 @@ const firstLog = 1 << 40
 // session is a real executor with an admin that records.
 type session struct {
 	t         *testing.T
-	java      *xxltest.JavaExecutor
+	java      *xxltest.Executor
 	executor  *protocol.Executor
 	proxy     *httptest.Server
 	mu        sync.Mutex
@@ -185,7 +185,7 @@ type session struct {
 
 func newSession(t *testing.T, version string) *session {
 	t.Helper()
-	classes := xxltest.JavaClasses(t, version)
+	program := xxltest.Java(t, version)
 	s := &session{t: t, step: "start", callbacks: make(map[int64]protocol.Callback), arrived: make(chan struct{}, 1)}
 	admin := httptest.NewServer(http.HandlerFunc(s.serveAdmin))
 	t.Cleanup(admin.Close)
@@ -196,7 +196,7 @@ func newSession(t *testing.T, version string) *session {
 	executor, done := dial(t, s.proxy.URL, "secret")
 	t.Cleanup(done)
 	s.executor = executor
-	s.java = xxltest.StartJava(t, classes, admin.URL+"/xxl-job-admin", "demo-app", "secret", port)
+	s.java = program.Start(t, admin.URL+"/xxl-job-admin", "demo-app", "secret", port)
 	s.until("registered", func() bool { return s.saw("/registry") })
 	return s
 }

@@ -11,3 +11,6 @@ SELECT group_name, app_name, token, networks, capacity FROM gateway_groups WHERE
 
 -- name: Opened :one
 SELECT count(*) FROM gateway_groups WHERE group_name = @group_name;
+
+-- name: WireIDs :many
+SELECT job_id, wire_id FROM gateway_wire_ids WHERE group_name = @group_name AND job_id = ANY (@job_ids::bigint[]);

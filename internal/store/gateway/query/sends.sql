@@ -114,11 +114,19 @@ SELECT language, code, created_at FROM scripts WHERE job_id = @job_id AND versio
 -- name: Results :many
 SELECT s.* FROM gateway_sends s WHERE s.log_id = ANY (@log_ids::bigint[]) AND s.ended_at IS NOT NULL ORDER BY s.log_id;
 
--- name: Settle :exec
--- The send of a lost attempt stays longer, because its callback may still come.
-UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN @lost_kept_seconds::float8 ELSE @kept_seconds::float8 END)
-  FROM (SELECT unnest(@run_ids::uuid[]) AS run_id, unnest(@attempts::int[]) AS attempt, unnest(@boot_ids::text[]) AS boot_id) w
- WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL;
+-- name: Settle :many
+-- Returns the sends of the attempts that are settled now, or were before. The send of a lost attempt stays longer, because its callback may still come.
+WITH w AS (
+    SELECT unnest(@run_ids::uuid[]) AS run_id, unnest(@attempts::int[]) AS attempt, unnest(@boot_ids::text[]) AS boot_id
+), marked AS (
+    UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN @lost_kept_seconds::float8 ELSE @kept_seconds::float8 END)
+      FROM w
+     WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL
+    RETURNING s.log_id
+)
+SELECT m.log_id FROM marked m
+UNION ALL
+SELECT s.log_id FROM gateway_sends s JOIN w ON s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) WHERE s.forget_at IS NOT NULL;
 
 -- name: Sweep :execrows
 -- Sends of an address that was deleted with its group can never be settled.

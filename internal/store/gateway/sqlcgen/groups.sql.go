@@ -113,3 +113,37 @@ func (q *Queries) Opened(ctx context.Context, groupName string) (int64, error) {
 	err := row.Scan(&count)
 	return count, err
 }
+
+const wireIDs = `-- name: WireIDs :many
+SELECT job_id, wire_id FROM gateway_wire_ids WHERE group_name = $1 AND job_id = ANY ($2::bigint[])
+`
+
+type WireIDsParams struct {
+	GroupName string
+	JobIds    []int64
+}
+
+type WireIDsRow struct {
+	JobID  int64
+	WireID int64
+}
+
+func (q *Queries) WireIDs(ctx context.Context, arg WireIDsParams) ([]WireIDsRow, error) {
+	rows, err := q.db.Query(ctx, wireIDs, arg.GroupName, arg.JobIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []WireIDsRow
+	for rows.Next() {
+		var i WireIDsRow
+		if err := rows.Scan(&i.JobID, &i.WireID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -494,30 +494,53 @@ func (q *Queries) Send(ctx context.Context, arg SendParams) ([]SendRow, error) {
 	return items, nil
 }
 
-const settle = `-- name: Settle :exec
-UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN $1::float8 ELSE $2::float8 END)
-  FROM (SELECT unnest($3::uuid[]) AS run_id, unnest($4::int[]) AS attempt, unnest($5::text[]) AS boot_id) w
- WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL
+const settle = `-- name: Settle :many
+WITH w AS (
+    SELECT unnest($1::uuid[]) AS run_id, unnest($2::int[]) AS attempt, unnest($3::text[]) AS boot_id
+), marked AS (
+    UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN $4::float8 ELSE $5::float8 END)
+      FROM w
+     WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL
+    RETURNING s.log_id
+)
+SELECT m.log_id FROM marked m
+UNION ALL
+SELECT s.log_id FROM gateway_sends s JOIN w ON s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) WHERE s.forget_at IS NOT NULL
 `
 
 type SettleParams struct {
-	LostKeptSeconds float64
-	KeptSeconds     float64
 	RunIds          []domain.RunID
 	Attempts        []int32
 	BootIds         []string
+	LostKeptSeconds float64
+	KeptSeconds     float64
 }
 
-// The send of a lost attempt stays longer, because its callback may still come.
-func (q *Queries) Settle(ctx context.Context, arg SettleParams) error {
-	_, err := q.db.Exec(ctx, settle,
-		arg.LostKeptSeconds,
-		arg.KeptSeconds,
+// Returns the sends of the attempts that are settled now, or were before. The send of a lost attempt stays longer, because its callback may still come.
+func (q *Queries) Settle(ctx context.Context, arg SettleParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, settle,
 		arg.RunIds,
 		arg.Attempts,
 		arg.BootIds,
+		arg.LostKeptSeconds,
+		arg.KeptSeconds,
 	)
-	return err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var log_id int64
+		if err := rows.Scan(&log_id); err != nil {
+			return nil, err
+		}
+		items = append(items, log_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const sweep = `-- name: Sweep :execrows

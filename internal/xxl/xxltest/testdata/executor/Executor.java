@@ -1,6 +1,9 @@
 import com.xxl.job.core.context.XxlJobHelper;
 import com.xxl.job.core.executor.impl.XxlJobSimpleExecutor;
 import com.xxl.job.core.handler.annotation.XxlJob;
+import java.nio.file.Files;
+import java.nio.file.Paths;
+import java.nio.file.StandardOpenOption;
 import java.util.Collections;
 
 /**
@@ -33,6 +36,12 @@ public class Executor {
         XxlJobHelper.handleSuccess("done");
     }
 
+    /** Succeeds with its parameter and its shard. */
+    @XxlJob("echo")
+    public void echo() {
+        XxlJobHelper.handleSuccess(XxlJobHelper.getJobParam() + " " + XxlJobHelper.getShardIndex() + "/" + XxlJobHelper.getShardTotal());
+    }
+
     @XxlJob("fail")
     public void fail() {
         XxlJobHelper.handleFail("no such month");
@@ -47,5 +56,31 @@ public class Executor {
     @XxlJob("sleep")
     public void sleep() throws Exception {
         Thread.sleep(1000 * Long.parseLong(XxlJobHelper.getJobParam()));
+    }
+
+    /** Sleeps for the number of seconds in its parameter, whatever interrupts it, and appends a line to the file in its parameter. */
+    @XxlJob("stubborn")
+    public void stubborn() throws Exception {
+        String[] words = XxlJobHelper.getJobParam().split(" ");
+        long end = System.nanoTime() + 1_000_000_000L * Long.parseLong(words[0]);
+        for (long left; (left = end - System.nanoTime()) > 0; ) {
+            try {
+                Thread.sleep(1 + left / 1_000_000);
+            } catch (InterruptedException e) {
+                // it goes on
+            }
+        }
+        Files.write(Paths.get(words[1]), "done\n".getBytes(), StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+    }
+
+    /** Writes a number of lines to the log, sleeps for a number of seconds, and writes a last line. */
+    @XxlJob("lines")
+    public void lines() throws Exception {
+        String[] words = XxlJobHelper.getJobParam().split(" ");
+        for (int i = 1; i <= Integer.parseInt(words[0]); i++) {
+            XxlJobHelper.log("line {}", i);
+        }
+        Thread.sleep(1000 * Long.parseLong(words[1]));
+        XxlJobHelper.log("the end");
     }
 }
