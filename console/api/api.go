@@ -93,6 +93,12 @@ type Letters interface {
 	attention.Letters
 }
 
+// Gateways keeps what gateways to executors of XXL-JOB share.
+type Gateways interface {
+	groups.Gateways
+	runs.Sends
+}
+
 // Fleet knows the live instances, and reaches them.
 type Fleet interface {
 	runs.Fleet
@@ -111,7 +117,7 @@ type Config struct {
 	Sessions      login.Store
 	Tokens        tokens.Store
 	Groups        Groups
-	Gateways      groups.Gateways
+	Gateways      Gateways
 	AuditLog      *auditlog.Store
 	Idempotency   *idempotency.Store
 
@@ -212,7 +218,7 @@ func (a *API) registerResources() *system.API {
 		&fires.API{Store: a.Fires},
 		&schedules.API{Calendars: a.Calendars, Lists: a.Views, Reports: a.Reports, Visible: a.visible, Zone: a.Zone},
 		&calendars.API{Store: a.Calendars, Audit: a.audit},
-		&runs.API{Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Instances: a.Fleet, Hub: hub, Streams: a.streams, Visible: a.visible, Audit: a.audit},
+		&runs.API{Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Instances: a.Fleet, Sends: a.Gateways, Hub: hub, Streams: a.streams, Visible: a.visible, Audit: a.audit},
 		&bulk.API{Store: a.Bulk, Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit},
 		&logs.API{Store: a.Views, Streams: a.streams, Log: a.Log},
 		&events.API{Store: a.Events},

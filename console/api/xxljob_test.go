@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // A group is opened for executors of XXL-JOB. Its token is given or generated, is shown at most once, and stays when other settings change.
@@ -54,4 +56,48 @@ func TestXXLJob(t *testing.T) {
 	}
 	w.must(409, "PUT", "/api/v1/groups/other/xxl-job", `{"generate":true,"app_name":"Billing.Executor"}`)
 	w.must(404, "PUT", "/api/v1/groups/nowhere/xxl-job", `{"generate":true}`)
+}
+
+// Lists and answers about groups say which of them are open for executors of XXL-JOB. Warnings are in the reader's language.
+func TestOpenGroupsAreMarked(t *testing.T) {
+	w := newWorld(t)
+	w.must(201, "POST", "/api/v1/groups", `{"name":"open"}`)
+	w.must(200, "PUT", "/api/v1/groups/open/xxl-job", `{"without_token":true}`)
+	list := w.must(200, "GET", "/api/v1/groups", "")
+	if list.field("items.0.name") != "default" || list.field("items.0.xxl_job") != false || list.field("items.1.name") != "open" || list.field("items.1.xxl_job") != true {
+		t.Errorf("the list: %s", list.body)
+	}
+	for name, want := range map[string]bool{"default": false, "open": true} {
+		if a := w.must(200, "GET", "/api/v1/groups/"+name, ""); a.field("xxl_job") != want {
+			t.Errorf("%s: %s", name, a.body)
+		}
+	}
+	if a := w.must(200, "GET", "/api/v1/groups/open/xxl-job", "", "Accept-Language", "zh-CN"); !strings.Contains(a.body, "没有允许任何网络") {
+		t.Errorf("the warnings in Chinese: %s", a.body)
+	}
+}
+
+// A run in a group that is open for executors of XXL-JOB says whether the executor has answered, and whether its address is shared.
+func TestRunAtXXLJob(t *testing.T) {
+	w := newWorld(t)
+	id := w.running()
+	path := "/api/v1/runs/" + id.String()
+	if a := w.must(200, "GET", path, ""); a.field("xxl_job") != nil {
+		t.Errorf("in a group that is not open: %s", a.body)
+	}
+	w.must(200, "PUT", "/api/v1/groups/default/xxl-job", `{"generate":true}`)
+	if a := w.must(200, "GET", path, ""); a.field("xxl_job.unanswered") != false || a.field("xxl_job.shared") != false {
+		t.Errorf("before it was sent: %s", a.body)
+	}
+	w.exec(`INSERT INTO gateway_sends (group_name, instance, boot_id, run_id, attempt, bind, wire_id, handler, state) VALUES ('default', 'one', 'b', $1, 1, 1, 1, 'echo', 'unknown')`, id)
+	w.exec(`UPDATE runs_live SET instance = 'at-vip' WHERE id = $1`, id)
+	w.fleet.live = []string{"one"}
+	w.fleet.others = []domain.Instance{{ID: "at-vip", Group: "default", Labels: map[string]string{"shared": "true"}}}
+	if a := w.must(200, "GET", path, ""); a.field("xxl_job.unanswered") != true || a.field("xxl_job.shared") != true {
+		t.Errorf("without an answer: %s", a.body)
+	}
+	w.end(id, 0)
+	if a := w.must(200, "GET", path, ""); a.field("xxl_job.unanswered") != false {
+		t.Errorf("at its end: %s", a.body)
+	}
 }

@@ -48,7 +48,10 @@ func TestRiverLogsAnOutageAsOneFailure(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				t.Fatal(err)
 			}
-			if r.Level != "WARN" || r.Err != "" && (r.Msg != "River cannot work follow-ups, retrying" || r.Part != "river") {
+			if r.Part != "river" {
+				continue // the meter of follow-ups
+			}
+			if r.Level != "WARN" || r.Err != "" && r.Msg != "River cannot work follow-ups, retrying" {
 				t.Fatalf("River logged %s", line)
 			}
 			if r.Err != "" {

@@ -114,7 +114,7 @@ var matrix = []entry{
 	{pkg: "console/api/events", ours: resourceOf("internal/event", "internal/store/event")},
 	{pkg: "console/api/find", ours: resourceOf("console/api/visible", "internal/store/view")},
 	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/explain", "internal/firecheck", "internal/store/view")},
-	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/gateway", "internal/store/runstats")},
+	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/explain", "internal/store/gateway", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
 	// Jobs compile schedules in the same way as previews.
 	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/explain", "internal/store/view", "internal/trace")},

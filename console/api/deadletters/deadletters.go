@@ -44,7 +44,7 @@ type LetterPath struct {
 
 type lettersInput struct {
 	rest.List
-	Kind  string `query:"kind" enum:"result,log,event,heartbeat"`
+	Kind  string `query:"kind" enum:"result,log,event,callback,heartbeat"`
 	Group string `query:"group" maxLength:"255" pattern:"^[^*> ]*$" patternDescription:"a group, or the name of an event" doc:"Only letters of this group. For events, the name of the event."`
 }
 

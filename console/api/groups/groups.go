@@ -3,6 +3,7 @@ package groups
 
 import (
 	"context"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -130,9 +131,10 @@ type GroupPath struct {
 	Name string `path:"name"`
 }
 
-// listedGroup is a group in a list.
+// listedGroup is a group in a list, or on its own without its health.
 type listedGroup struct {
 	domain.Group
+	XXLJob bool         `json:"xxl_job" doc:"Whether the group is open for executors of XXL-JOB; GET /groups/{name}/xxl-job shows how"`
 	Health *groupHealth `json:"health,omitempty" doc:"How the jobs of the group fare; only with health=true"`
 }
 
@@ -162,16 +164,20 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	p := rest.Cut(groups, in.Limit, func(g domain.Group) string { return rest.EncodeCursor("group", g.Name) })
+	names := rest.Each(p.Items, func(g domain.Group) string { return g.Name })
+	open, err := a.Gateways.OpenAmong(ctx, names)
+	if err != nil {
+		return nil, err
+	}
 	var states map[string]statstore.GroupState
 	if in.Health {
-		names := rest.Each(p.Items, func(g domain.Group) string { return g.Name })
 		if states, err = a.Counts.GroupStates(ctx, names); err != nil {
 			return nil, err
 		}
 	}
 	items := rest.Each(p.Items, func(g domain.Group) listedGroup {
 		a.fill(&g, jobs)
-		item := listedGroup{Group: g}
+		item := listedGroup{Group: g, XXLJob: slices.Contains(open, g.Name)}
 		if n, s := jobs[g.Name], states[g.Name]; in.Health {
 			item.Health = &groupHealth{Jobs: n.Jobs, Disabled: n.Jobs - n.Enabled, Failing: s.Failing, Paused: s.Paused, AtLeast: s.AtLeast}
 		}
@@ -200,9 +206,13 @@ func (a *API) Read(ctx context.Context, id auth.Identity, name string) (domain.G
 	return g, nil
 }
 
-func (a *API) show(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[domain.Group], error) {
+func (a *API) show(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[listedGroup], error) {
 	g, err := a.Read(ctx, id, in.Name)
-	return rest.Answer(g), err
+	if err != nil {
+		return nil, err
+	}
+	open, err := a.Gateways.OpenAmong(ctx, []string{g.Name})
+	return rest.Answer(listedGroup{Group: g, XXLJob: len(open) > 0}), err
 }
 
 func (a *API) usage(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[domain.GroupUsage], error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/gateway"
 )
@@ -21,6 +22,8 @@ type Gateways interface {
 	OpenGroup(ctx context.Context, g gateway.Group) error
 	// Group returns an open group. NotFound: the group is not open.
 	Group(ctx context.Context, name string) (gateway.Group, error)
+	// OpenAmong returns the names of those of the groups that are open.
+	OpenAmong(ctx context.Context, names []string) ([]string, error)
 	// Encrypts reports whether access tokens are stored encrypted.
 	Encrypts() bool
 }
@@ -61,7 +64,10 @@ const (
 	publishedToken = "default_token"
 )
 
-func (a *API) xxlJob(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[xxlJobGroup], error) {
+func (a *API) xxlJob(ctx context.Context, id auth.Identity, in *struct {
+	GroupPath
+	rest.Reader
+}) (*rest.Output[xxlJobGroup], error) {
 	if _, err := a.Visible.Group(ctx, id, in.Name); err != nil {
 		return nil, err
 	}
@@ -69,39 +75,45 @@ func (a *API) xxlJob(ctx context.Context, id auth.Identity, in *GroupPath) (*res
 	if err != nil {
 		return nil, err
 	}
-	return rest.Answer(a.xxlJobGroup(g)), nil
+	return rest.Answer(a.xxlJobGroup(g, in.Language())), nil
 }
 
-// xxlJobGroup returns the form of an open group in answers, without its token.
-func (a *API) xxlJobGroup(g gateway.Group) xxlJobGroup {
+// xxlJobGroup returns the form of an open group in answers, without its token. Its warnings are in a language.
+func (a *API) xxlJobGroup(g gateway.Group, language explain.Language) xxlJobGroup {
 	out := xxlJobGroup{
 		Group: g.Name, AppName: g.App, Networks: []string{}, Capacity: g.Capacity, HasToken: g.Token != "" || g.Fault != nil, Encrypted: a.Gateways.Encrypts(), Warnings: []string{},
 	}
-	warn := func(text string) { out.Warnings = append(out.Warnings, text) }
+	warn := func(english, chinese string, args ...any) {
+		out.Warnings = append(out.Warnings, language.Format(english, chinese, args...))
+	}
 	for _, n := range g.Networks {
 		out.Networks = append(out.Networks, n.String())
 		if n.Bits() == 0 {
-			warn(fmt.Sprintf("The network %s contains every address. A client with the access token can make the gateway call any of them.", n))
+			warn("The network %s contains every address. A client with the access token can make the gateway call any of them.",
+				"网络 %s 包含所有地址。持有访问令牌的客户端可以让网关调用其中任何地址。", n)
 		}
 	}
 	switch {
 	case g.Fault != nil:
-		warn("The access token cannot be read, because it was encrypted with another --secret-key. The executors are refused until a token is set.")
+		warn("The access token cannot be read, because it was encrypted with another --secret-key. The executors are refused until a token is set.",
+			"无法读取访问令牌，因为它是用另一个 --secret-key 加密的。重新设置令牌之前，执行器会被拒绝。")
 	case g.Token == publishedToken:
-		warn("The access token is the published default of XXL-JOB, which is public. Only the networks protect the group.")
+		warn("The access token is the published default of XXL-JOB, which is public. Only the networks protect the group.",
+			"访问令牌是 XXL-JOB 公开的默认值。只有允许的网络在保护该组。")
 	case g.Token == "":
-		warn("The executors have no access token. Only the networks protect the group.")
+		warn("The executors have no access token. Only the networks protect the group.", "执行器没有访问令牌。只有允许的网络在保护该组。")
 	case !out.Encrypted:
-		warn("The access token is stored unencrypted, because this console has no --secret-key.")
+		warn("The access token is stored unencrypted, because this console has no --secret-key.", "访问令牌未加密保存，因为此控制台没有设置 --secret-key。")
 	}
 	if len(g.Networks) == 0 {
-		warn("No network is allowed, so no executor can register.")
+		warn("No network is allowed, so no executor can register.", "没有允许任何网络，因此执行器无法注册。")
 	}
 	return out
 }
 
 func (a *API) openXXLJob(ctx context.Context, id auth.Identity, in *struct {
 	GroupPath
+	rest.Reader
 	rest.JSONBody
 }) (*rest.Output[xxlJobGroup], error) {
 	if _, err := a.Visible.Group(ctx, id, in.Name); err != nil {
@@ -126,12 +138,12 @@ func (a *API) openXXLJob(ctx context.Context, id auth.Identity, in *struct {
 	if err := a.Gateways.OpenGroup(ctx, next); err != nil {
 		return nil, err
 	}
-	out := a.xxlJobGroup(next)
 	var was any
 	if !isNew {
-		was = a.xxlJobGroup(before)
+		was = a.xxlJobGroup(before, explain.English)
 	}
-	a.Audit.Record(ctx, id, "group.xxl_job", "group/"+in.Name, was, out)
+	a.Audit.Record(ctx, id, "group.xxl_job", "group/"+in.Name, was, a.xxlJobGroup(next, explain.English))
+	out := a.xxlJobGroup(next, in.Language())
 	out.Token = generated
 	return rest.Answer(out), nil
 }

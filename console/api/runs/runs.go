@@ -26,6 +26,7 @@ type API struct {
 	Fleet Fleet
 	// Instances knows the live instances, for retries on a given instance.
 	Instances jobs.Instances
+	Sends     Sends
 
 	Hub     *live.Hub
 	Streams *stream.Streams
@@ -61,6 +62,12 @@ type Jobs interface {
 type Fleet interface {
 	// Kill requests the end of an unfinished run. Conflict: the run is final. NotFound: there is no such run.
 	Kill(ctx context.Context, id domain.RunID, by string) error
+}
+
+// Sends knows which attempts were sent to executors of XXL-JOB.
+type Sends interface {
+	// Shown reports whether a group is open for such executors, and whether an attempt was sent to one that has not answered.
+	Shown(ctx context.Context, group string, run domain.RunID, attempt int) (open, unanswered bool, err error)
 }
 
 // Register adds the operations.
@@ -188,9 +195,16 @@ type runDetail struct {
 	domain.Run
 	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
 	Children []relative       `json:"children" nullable:"false" doc:"The child runs, at most 100"`
+	XXLJob   *atXXLJob        `json:"xxl_job,omitempty" doc:"What is known of a run at executors of XXL-JOB; absent if the group is not open for them"`
 
 	LastSuccess *domain.LastSuccess   `json:"last_success,omitempty" doc:"Of a failed run: the last success of the job before this run. Absent if there is none, or if over 1,000 runs of the job lie between and the job has succeeded since"`
 	Changes     []explain.Explanation `json:"changes,omitempty" doc:"What changed between the last success and this run, as in the schema JobHealth. Absent if nothing is known to have changed"`
+}
+
+// atXXLJob is what a run page says about an executor of XXL-JOB.
+type atXXLJob struct {
+	Unanswered bool `json:"unanswered" doc:"The current attempt was sent, and the executor did not answer. The run counts as running, and is not sent again"`
+	Shared     bool `json:"shared" doc:"Several processes seem to be behind the address of the instance, so a kill and the log may reach another one"`
 }
 
 func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
@@ -203,10 +217,26 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 	}
 	r.Note = r.NoteIn(in.Language())
 	out := runDetail{Run: r, Attempts: append([]domain.Attempt{}, r.Attempts...)}
-	if out.Children, err = a.relatives(ctx, id, r); err == nil && r.State == domain.Failed {
+	if out.Children, err = a.relatives(ctx, id, r); err != nil {
+		return nil, err
+	}
+	if out.XXLJob, err = a.atXXLJob(ctx, &r); err == nil && r.State == domain.Failed {
 		out.LastSuccess, out.Changes, err = a.Views.SinceSuccess(ctx, r)
 	}
 	return rest.Answer(out), err
+}
+
+// atXXLJob returns what is known of a run at executors of XXL-JOB, nil if its group is not open for them.
+func (a *API) atXXLJob(ctx context.Context, r *domain.Run) (*atXXLJob, error) {
+	open, unanswered, err := a.Sends.Shown(ctx, r.Group, r.ID, r.Attempt)
+	if err != nil || !open {
+		return nil, err
+	}
+	out := atXXLJob{Unanswered: unanswered && !r.State.Final()}
+	for _, i := range a.Instances.Instances(r.Group) {
+		out.Shared = out.Shared || i.ID == r.Instance && i.Labels["shared"] == "true"
+	}
+	return &out, nil
 }
 
 // writeNotes writes the notes of runs in the reader's language.

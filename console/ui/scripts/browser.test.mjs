@@ -6,6 +6,7 @@ import { attention } from "./browser/attention.mjs";
 import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { drafts } from "./browser/drafts.mjs";
+import { events } from "./browser/events.mjs";
 import { executors } from "./browser/executors.mjs";
 import { focus } from "./browser/focus.mjs";
 import { jobs } from "./browser/jobs.mjs";
@@ -13,4 +14,17 @@ import { plain } from "./browser/plain.mjs";
 import { runs } from "./browser/runs.mjs";
 import { onStage } from "./browser/stage.mjs";
 
-onStage(access, jobs, runs, changes, calendars, drafts, plain, executors, focus, attention);
+onStage(
+  { identities: true },
+  access,
+  jobs,
+  runs,
+  changes,
+  calendars,
+  drafts,
+  events,
+  plain,
+  executors,
+  focus,
+  attention,
+);

@@ -1,5 +1,4 @@
-import "@mantine/core/styles.css";
-import "@mantine/notifications/styles.css";
+import "./styles/mantine.css";
 import "./app.css";
 import { createTheme, MantineProvider } from "@mantine/core";
 import { Notifications } from "@mantine/notifications";
@@ -8,7 +7,7 @@ import { createRoot } from "react-dom/client";
 import { Router } from "wouter";
 import { ApiError } from "./api/client";
 import { App } from "./app";
-import { LanguageProvider } from "./i18n";
+import { firstLanguage, LanguageProvider } from "./i18n";
 import { useGuardedLocation } from "./lib/leaving";
 import { nonce } from "./lib/nonce";
 
@@ -51,15 +50,19 @@ const client = new QueryClient({
 
 const root = document.getElementById("root");
 if (!root) throw new Error("the page has no root");
-createRoot(root).render(
-  <MantineProvider theme={theme} defaultColorScheme="auto" getStyleNonce={() => nonce}>
-    <QueryClientProvider client={client}>
-      <LanguageProvider>
-        <Notifications position="bottom-right" />
-        <Router hook={useGuardedLocation}>
-          <App />
-        </Router>
-      </LanguageProvider>
-    </QueryClientProvider>
-  </MantineProvider>,
+firstLanguage().then(
+  (language) =>
+    createRoot(root).render(
+      <MantineProvider theme={theme} defaultColorScheme="auto" getStyleNonce={() => nonce}>
+        <QueryClientProvider client={client}>
+          <LanguageProvider first={language}>
+            <Notifications position="bottom-right" />
+            <Router hook={useGuardedLocation}>
+              <App />
+            </Router>
+          </LanguageProvider>
+        </QueryClientProvider>
+      </MantineProvider>,
+    ),
+  () => (root.textContent = "The web console cannot be loaded. Reload the page."),
 );

@@ -77,7 +77,7 @@ func restarting(role string) func(*nemesis, string) {
 func javaClasses(t *testing.T) (classPath string) {
 	t.Helper()
 	dir := t.TempDir()
-	classPath = xxltest.JavaClasses(t, xxlCore)
+	classPath = xxltest.JavaLibraries(t, xxlCore)
 	source := filepath.Join(rig.Root(t), "internal", "e2e", "faulttest", "testdata", "Noting.java")
 	if out, err := exec.CommandContext(t.Context(), "javac", "-cp", classPath, "-d", dir, source).CombinedOutput(); err != nil {
 		t.Fatalf("compile the executor of XXL-JOB: %v\n%s", err, out)

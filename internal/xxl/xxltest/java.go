@@ -16,9 +16,9 @@ const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.
 <dependency><groupId>com.xuxueli</groupId><artifactId>xxl-job-core</artifactId><version>%s</version></dependency>
 </dependencies></project>`
 
-// Java compiles the program for a version of xxl-job-core. Maven fetches the artifacts; BELFRY_XXL_JARS is a directory that has them, in a directory
-// for each version. Without Java or Maven, the test is skipped.
-func Java(t *testing.T, version string) Program {
+// JavaLibraries returns the class path of a version of xxl-job-core and its dependencies. Maven fetches them; BELFRY_XXL_JARS is a directory that has
+// them, in a directory for each version. Without Java or Maven, the test is skipped.
+func JavaLibraries(t *testing.T, version string) (classPath string) {
 	t.Helper()
 	needs(t, "executors in Java", "default-jdk-headless and maven", "javac", "mvn")
 	dir := t.TempDir()
@@ -33,11 +33,18 @@ func Java(t *testing.T, version string) Program {
 		}
 		runs(t, exec.CommandContext(t.Context(), "mvn", "-q", "-B", "-f", file, "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+jars))
 	}
+	return filepath.Join(jars, "*")
+}
+
+// Java compiles the program for a version of xxl-job-core.
+func Java(t *testing.T, version string) Program {
+	t.Helper()
 	source := "executor"
 	if strings.HasPrefix(version, "2.2.") { // handlers were other methods
 		source = "executor22"
 	}
-	classPath := filepath.Join(jars, "*") + string(os.PathListSeparator) + dir
+	dir := t.TempDir()
+	classPath := JavaLibraries(t, version) + string(os.PathListSeparator) + dir
 	runs(t, exec.CommandContext(t.Context(), "javac", "-cp", classPath, "-d", dir, testdata(source, "Executor.java")))
 	return Program{func(s settings) *exec.Cmd {
 		return exec.Command("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", classPath, "Executor", s.admin, s.app, s.token, fmt.Sprint(s.port), s.logs)

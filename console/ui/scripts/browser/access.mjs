@@ -141,4 +141,59 @@ export function access(stage) {
       assert.equal(await page.getByText("hidden").count(), 0);
     },
   );
+
+  scene(stage, "a user whose password was set by an admin must change it first", { refusals: [422] }, async (page) => {
+    await call("POST", "/users", {
+      username: "newcomer",
+      password: "as-the-admin-chose",
+      role: "viewer",
+      groups: ["demo"],
+      must_change_password: true,
+    });
+    await page.goto("/login?to=/runs");
+    await page.getByLabel("User").fill("newcomer");
+    await page.getByLabel("Password", { exact: true }).fill("as-the-admin-chose");
+    await page.keyboard.press("Enter");
+    await heading(page, "Change password");
+    await page.goto("/jobs"); // every other page shows the form too
+    await heading(page, "Change password");
+    assert.equal(await page.locator("nav").count(), 0);
+    const fill = async (...values) => {
+      for (const [i, label] of ["Current password", "New password", "New password again"].entries())
+        await page.getByLabel(label, { exact: true }).fill(values[i]);
+      await page.getByRole("button", { name: "Change password" }).click();
+    };
+    await fill("as-the-admin-chose", "chosen-by-myself", "chosen-by-mistake");
+    await page.getByText("The passwords differ.").waitFor();
+    await fill("not what it was", "chosen-by-myself", "chosen-by-myself");
+    await page.locator(".mantine-PasswordInput-error").waitFor();
+    await fill("as-the-admin-chose", "chosen-by-myself", "chosen-by-myself");
+    await heading(page, "Jobs");
+    await page.reload();
+    await page.getByRole("link", { name: "nap" }).waitFor();
+  });
+
+  scene(stage, "a log-in through the identity provider opens the requested page", {}, async (page) => {
+    const button = page.getByRole("link", { name: "Log in with The Company" });
+    await stage.provider.user(undefined);
+    await page.goto("/login");
+    await button.click();
+    await page.getByText("The identity provider refused the log-in, or you cancelled it.").waitFor();
+    await stage.provider.user({ sub: "7c1", preferred_username: "ann.lee", groups: ["others"] });
+    await button.click();
+    await page.getByText("You have no role in Belfry. Ask an admin.").waitFor();
+    await stage.provider.user({ sub: "7c1", preferred_username: "ann.lee", groups: ["ops"] });
+    await page.goto("/runs?state=failed");
+    await button.click();
+    await page.waitForURL("/runs?state=failed");
+    await heading(page, "Runs");
+    await page.getByRole("link", { name: "ann.lee" }).click();
+    await heading(page, "Your account");
+    await page.getByText("single sign-on").waitFor();
+    assert.equal(
+      await page.getByLabel("Current password").count(),
+      0,
+      "a user of the provider has no password to change",
+    );
+  });
 }

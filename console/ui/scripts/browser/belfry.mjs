@@ -74,9 +74,12 @@ export async function start(...flags) {
       300,
     );
     const admin = await logIn(base, "admin", password);
+    const gateway = () => said.match(/gateway: (http:\/\/\S+)/)?.[1];
+    if (flags.includes("--gateway")) await until("the gateway", gateway);
     return {
       base,
       nats: said.match(/nats: (nats:\/\/\S+)/)[1],
+      gateway: gateway(), // with the flag --gateway
       password,
       stop,
       binary,

@@ -1,4 +1,4 @@
-// Scenes of lists that do not move under the reader. They are part of ../appearance.test.mjs.
+// Scenes of lists that do not move under the reader. They are part of ../live.test.mjs.
 import assert from "node:assert/strict";
 import { until } from "./belfry.mjs";
 import { ready, scene } from "./scene.mjs";

@@ -1,11 +1,14 @@
-// The stage of the browser tests: a standalone with demo jobs, a browser, an identity provider, and two users.
+// The stage of the browser tests: a standalone with demo jobs, a browser, two users, and an identity provider if it is wanted.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 import { browserPath, logIn, provider, start, until } from "./belfry.mjs";
 
-/** onStage runs scenes, one after the other, on a stage of their own. */
-export function onStage(...scenes) {
+/**
+ * onStage runs scenes, one after the other, on a stage of their own. flags are additional flags of the standalone. With identities, users can also
+ * log in through an identity provider.
+ */
+export function onStage({ flags = [], identities = false }, ...scenes) {
   if (!browserPath) {
     test(
       "the web console in a browser",
@@ -15,7 +18,7 @@ export function onStage(...scenes) {
     return;
   }
   const stage = {}; // base, browser, the identity provider, and the sessions of the users admin and viewer
-  before(() => build(stage), { timeout: 600_000 });
+  before(() => build(stage, flags, identities), { timeout: 600_000 });
   after(async () => {
     await stage.browser?.close();
     await stage.stop?.();
@@ -24,26 +27,23 @@ export function onStage(...scenes) {
   for (const scene of scenes) scene(stage);
 }
 
-async function build(stage) {
-  stage.provider = await provider();
+async function build(stage, flags, identities) {
+  if (identities) stage.provider = await provider();
   const server = await start(
     "--demo",
     "--allow-script",
     "sh",
-    "--oidc-issuer",
-    stage.provider.issuer,
-    "--oidc-client-id",
-    "belfry",
-    "--oidc-client-secret",
-    "belfry-secret",
-    "--oidc-name",
-    "The Company",
-    "--oidc-role",
-    "ops=operator",
+    ...flags,
+    ...(identities
+      ? [
+          ...["--oidc-issuer", stage.provider.issuer, "--oidc-client-id", "belfry"],
+          ...["--oidc-client-secret", "belfry-secret", "--oidc-name", "The Company", "--oidc-role", "ops=operator"],
+        ]
+      : []),
   );
   Object.assign(stage, server, { admin: server });
   const { call } = server;
-  await stage.provider.serve(server.base);
+  await stage.provider?.serve(server.base);
   await call("POST", "/users", {
     username: "onlooker",
     password: "looks-at-things",

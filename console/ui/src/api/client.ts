@@ -10,7 +10,7 @@ export type RunDetail = Schemas["RunDetail"];
 export type RunState = Run["state"];
 export type LogLine = Schemas["LogLine"];
 export type Instance = Schemas["Instance"];
-export type Group = Schemas["Group"];
+export type Group = Schemas["ListedGroup"];
 export type Me = Schemas["Me"];
 export type Problem = Schemas["Problem"];
 

@@ -58,34 +58,36 @@ test("every code of the contract has an English and a Chinese text", () => {
   expect(Object.keys(zhExplain).sort()).toEqual([...codes].sort());
   for (const code of codes.filter((c) => c !== "text")) {
     for (const args of [{ ...values, ...versions[code] }, {}]) {
-      const zh = explain("zh", { code, args, text: "the English sentence" });
+      const zh = explain(zhExplain, { code, args, text: "the English sentence" });
       expect(zh, code).toMatch(/[\u4e00-\u9fff]/);
       expect(zh, code).not.toMatch(/undefined|NaN|\[object|English/);
-      expect(explain("en", { code, args, text: "the English sentence" })).toBe("the English sentence");
+      expect(explain(undefined, { code, args, text: "the English sentence" })).toBe("the English sentence");
     }
   }
 });
 
 test("explanations show their values", () => {
-  expect(explain("zh", { code: "no_room", args: values, text: "" })).toBe("没有空闲槽位：a 已占用 1/4，另有 2 个实例");
-  expect(explain("zh", { code: "first", args: { instances: 2, full: 1, avoided: "z" }, text: "" })).toBe(
+  expect(explain(zhExplain, { code: "no_room", args: values, text: "" })).toBe(
+    "没有空闲槽位：a 已占用 1/4，另有 2 个实例",
+  );
+  expect(explain(zhExplain, { code: "first", args: { instances: 2, full: 1, avoided: "z" }, text: "" })).toBe(
     "按名称排序，2 个实例中的第一个；3 个实例中有 1 个没有空闲槽位；避开了之前执行过它的 z",
   );
-  expect(explain("zh", { code: "no_scheduler", args: values, text: "" })).toBe(
+  expect(explain(zhExplain, { code: "no_scheduler", args: values, text: "" })).toBe(
     "调度器未能在到期后 5 秒内处理（最多迟了 1 小时 2 分 3 秒）；执行器组 web 由 ann 暂停，自 2026-01-01 起；按策略补跑最近 100 次",
   );
 });
 
 test("a pause of a job names no group", () => {
   const pauses = [{ group: "", from: "2026-01-01", to: "2026-01-02", by: "ann", reason: "disks", job: true }];
-  expect(explain("zh", { code: "job_paused", args: { misfire: "skip", pauses }, text: "" })).toBe(
+  expect(explain(zhExplain, { code: "job_paused", args: { misfire: "skip", pauses }, text: "" })).toBe(
     "任务由 ann 暂停，时间为 2026-01-01 至 2026-01-02（disks）；按策略不补跑",
   );
 });
 
 test("what only its sentence explains, and what a newer server explains, shows the sentence", () => {
-  expect(explain("zh", { code: "text", args: {}, text: "as it was" })).toBe("as it was");
-  expect(explain("zh", { code: "newer" as Code, args: {}, text: "as it is" })).toBe("as it is");
+  expect(explain(zhExplain, { code: "text", args: {}, text: "as it was" })).toBe("as it was");
+  expect(explain(zhExplain, { code: "newer" as Code, args: {}, text: "as it is" })).toBe("as it is");
 });
 
 // The texts are those of package explain, which writes them in alerts.
@@ -95,8 +97,8 @@ const messages = JSON.parse(
 
 test("messages of the engine are translated", () => {
   for (const { zh, ...part } of messages) {
-    expect(message("zh", { message: part.text, message_parts: [part] })).toBe(zh);
-    expect(message("en", { message: part.text, message_parts: [part] })).toBe(part.text);
+    expect(message(zhExplain, { message: part.text, message_parts: [part] })).toBe(zh);
+    expect(message(undefined, { message: part.text, message_parts: [part] })).toBe(part.text);
   }
 });
 
@@ -104,14 +106,14 @@ test("the handler's words stay as they are, alone and after the reason of a kill
   const killed: Explanation = { code: "killed_by", args: { by: "ann" }, text: "killed by ann" };
   const own: Explanation = { code: "text", args: {}, text: "exit status 3\nas it said" };
   const died: Explanation = { code: "instance_died", args: { instance: "i1" }, text: "instance i1 died" };
-  expect(message("zh", { message: "exit status 3" })).toBe("exit status 3");
-  expect(message("zh", { message: "killed by ann: exit status 3\nas it said", message_parts: [killed, own] })).toBe(
-    "由 ann 终止：exit status 3\nas it said",
-  );
-  expect(message("zh", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe(
+  expect(message(zhExplain, { message: "exit status 3" })).toBe("exit status 3");
+  expect(
+    message(zhExplain, { message: "killed by ann: exit status 3\nas it said", message_parts: [killed, own] }),
+  ).toBe("由 ann 终止：exit status 3\nas it said");
+  expect(message(zhExplain, { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe(
     "由 ann 终止：实例 i1 已失联",
   );
-  expect(message("en", { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe(
+  expect(message(undefined, { message: "killed by ann: instance i1 died", message_parts: [killed, died] })).toBe(
     "killed by ann: instance i1 died",
   );
 });

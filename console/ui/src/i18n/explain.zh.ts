@@ -1,5 +1,5 @@
 // The Chinese texts of explanations, one for each code of the contract. The English text comes with the explanation.
-import type { Code, Values } from "./explain";
+import type { Explanations, Values } from "./explain";
 
 const count = (v: Values, name: string) => Number(v[name] ?? 0);
 const name = (v: Values, key: string) => String(v[key] ?? "");
@@ -79,7 +79,7 @@ const outcome = (v: Values) => {
   return "按策略不补跑";
 };
 
-export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
+export const zhExplain: Explanations = {
   no_instance: () => "该组没有在线实例",
   no_handler: (v) => `没有在线实例${offers(v)}`,
   draining: (v) => `${offers(v)}的实例都正在排空`,

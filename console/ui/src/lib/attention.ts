@@ -4,6 +4,11 @@ export type Item = Schemas["AttentionItem"];
 
 /** kinds are the kinds of items, the most urgent first. */
 export const kinds = [
+  "server_unavailable",
+  "postgres_blocked",
+  "postgres_connections",
+  "role_missing",
+  "process_missing",
   "job_failing",
   "group_without_executors",
   "backlog",
@@ -24,7 +29,10 @@ export function grouped(items: Item[], group?: string): { open: Item[]; acked: I
   return { open: sorted.filter((i) => !i.acknowledged), acked: sorted.filter((i) => i.acknowledged) };
 }
 
-/** nameOf is what an item is about: the failing job, the channel, or the group. It is empty for dead letters. */
+/** engineKinds are the kinds of items about servers and roles, which belong to no group. */
+export const engineKinds: readonly string[] = kinds.slice(0, kinds.indexOf("job_failing"));
+
+/** nameOf is what an item is about: the failing job, the channel, or the group. It is empty for dead letters, servers and roles. */
 export function nameOf(item: Item): string {
   if (item.kind === "job_failing") return item.job_name ?? "";
   if (item.kind === "alert_undelivered") return item.id.slice(`${item.kind}:${item.group}:`.length);

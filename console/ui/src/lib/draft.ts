@@ -21,6 +21,7 @@ export function emptyDraft(zone: string): JobInput {
     start_deadline: "10m",
     retries: 0,
     retry_backoff: { initial: "1s", factor: 2, max: "5m" },
+    retry_unknown: false,
     children: [],
     alert: { channels: [], on: [] },
   };
@@ -102,5 +103,6 @@ export const shownFields = [
   "retry_backoff.initial",
   "retry_backoff.factor",
   "retry_backoff.max",
+  "retry_unknown",
   "retention",
 ];

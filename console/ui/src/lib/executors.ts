@@ -1,7 +1,16 @@
-// How executors reach NATS.
+// How executors reach NATS and gateways, and what they offer.
 import { useQuery } from "@tanstack/react-query";
 import { get, type Schemas } from "../api/client";
 import { useMay } from "./me";
+
+/** anyHandler in the handlers of an instance stands for all handlers, except those in lacks. */
+export const anyHandler = "*";
+
+/** The label of an instance that is an executor of XXL-JOB: java, go, python or other. */
+export const xxlKind = (i: Schemas["Instance"]): string | undefined => (i.labels as Record<string, string>).xxl_job;
+
+/** Several processes seem to be behind the address of an executor of XXL-JOB. */
+export const isShared = (i: Schemas["Instance"]): boolean => (i.labels as Record<string, string>).shared === "true";
 
 export type Servers = Schemas["Executors"];
 

@@ -119,7 +119,7 @@ function misshapen(job: Record<string, unknown>): string[] {
   };
   for (const f of texts) if (f in job) want(f, isString(job[f]), "a string; put it in quotes");
   for (const f of ["shards", "retries"]) if (f in job) want(f, typeof job[f] === "number", "a number");
-  if ("enabled" in job) want("enabled", typeof job.enabled === "boolean", "true or false");
+  for (const f of ["enabled", "retry_unknown"]) if (f in job) want(f, typeof job[f] === "boolean", "true or false");
   if ("tags" in job) want("tags", Array.isArray(job.tags) && job.tags.every(isString), "a list of strings");
   want("schedule", isMapping(job.schedule) && isString(job.schedule.kind), "a mapping with a kind");
   if (isMapping(job.schedule))

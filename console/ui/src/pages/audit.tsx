@@ -44,7 +44,7 @@ export default function Audit() {
             <thead>
               <tr>
                 <th>{t("audit.when")}</th>
-                <th>{t("audit.who")}</th>
+                <th className="mid">{t("audit.who")}</th>
                 <th>{t("audit.what")}</th>
                 <th className="mid">{t("audit.object")}</th>
                 <th className="wide">{t("audit.remote")}</th>
@@ -59,7 +59,7 @@ export default function Audit() {
                   <td className="num">
                     <Instant at={c.at} now={new Date()} />
                   </td>
-                  <td>
+                  <td className="mid">
                     <div className="clamp" title={c.actor}>
                       {c.actor}
                     </div>
@@ -67,7 +67,7 @@ export default function Audit() {
                   <td className="grow mono">
                     <div className="clamp">{c.action}</div>
                     <div className="phone-only one-line">
-                      {c.object} {objectName(c)}
+                      {c.actor} · {c.object} {objectName(c)}
                     </div>
                   </td>
                   <td className="mid">

@@ -10,7 +10,9 @@ import { Chips } from "../parts/filters";
 import { Pages } from "../parts/pages";
 
 type Letter = Schemas["DeadLetter"];
-const kinds = ["result", "log", "event", "heartbeat"] as const;
+const kinds = ["result", "log", "event", "callback", "heartbeat"] as const;
+/** Only messages of these kinds come from a stream, which takes them again. */
+const replayed = new Set(["result", "log", "event"]);
 
 export default function DeadLetters() {
   const t = useT();
@@ -49,7 +51,7 @@ export default function DeadLetters() {
             <thead>
               <tr>
                 <th>{t("audit.when")}</th>
-                <th>{t("channel.kind")}</th>
+                <th className="mid keep">{t("channel.kind")}</th>
                 <th className="mid">{t("letter.subject")}</th>
                 <th>{t("letter.error")}</th>
                 <th className="wide">{t("letter.bytes")}</th>
@@ -66,7 +68,7 @@ export default function DeadLetters() {
                       <Instant at={l.at} now={new Date()} />
                     </button>
                   </td>
-                  <td>{letterKind(t, l.kind)}</td>
+                  <td className="mid keep">{letterKind(t, l.kind)}</td>
                   <td className="mid mono grow">
                     <div className="clamp" title={l.subject}>
                       {l.subject}
@@ -79,7 +81,7 @@ export default function DeadLetters() {
                   </td>
                   <td className="wide num">{l.bytes}</td>
                   <td className="row-actions">
-                    <Replay letter={l} />
+                    {replayed.has(l.kind) && <Replay letter={l} />}
                     <Button size="compact-xs" variant="subtle" color="red" onClick={() => setDeleting(l)}>
                       {t("delete")}
                     </Button>
@@ -190,9 +192,9 @@ function Look({ seq, onClose }: { seq: number; onClose: () => void }) {
           </div>
           <Group justify="flex-end" gap="xs">
             <Text size="xs" c="dimmed">
-              {t("letter.replay.text")}
+              {t(replayed.has(l.kind) ? "letter.replay.text" : "letter.replay.never")}
             </Text>
-            <Replay letter={l} onDone={onClose} />
+            {replayed.has(l.kind) && <Replay letter={l} onDone={onClose} />}
           </Group>
         </Stack>
       )}

@@ -75,6 +75,7 @@ export default function Executors() {
                           </span>
                           {g.name}
                         </button>
+                        {g.xxl_job && <span className="tag">XXL-JOB</span>}
                         {g.description && (
                           <div className="mid one-line" title={g.description}>
                             {g.description}

@@ -199,7 +199,12 @@ function Form({ id, name, start }: { id?: number; name: string; start: JobInput 
               onChange={(e) => set({ enabled: e.currentTarget.checked })}
             />
           </Section>
-          <Policies d={d} set={set} at={at} />
+          <Policies
+            d={d}
+            xxlJob={groups.data?.items.some((g) => g.name === d.group && g.xxl_job) ?? false}
+            set={set}
+            at={at}
+          />
           <Section title={t("form.after")}>
             <Stack gap="md">
               <Children

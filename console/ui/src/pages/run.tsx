@@ -3,7 +3,7 @@ import { get } from "../api/client";
 import { useT } from "../i18n";
 import { useExplain } from "../i18n/explain";
 import { useNow, useTitle } from "../lib/hooks";
-import { final } from "../lib/states";
+import { final, hasReason } from "../lib/states";
 import { shortDuration } from "../lib/time";
 import { useRefresh } from "../parts/actions";
 import { Attempts } from "../parts/attempts";
@@ -70,7 +70,7 @@ export default function RunPage({ id }: { id: string }) {
                 [t("run.late"), r.lateness_ms != null ? shortDuration(r.lateness_ms) : null],
                 [t("run.duration"), r.duration_ms != null ? shortDuration(r.duration_ms) : null],
                 [t("run.attempt"), t("run.attempts.of", { n: r.attempt, max: r.max_attempts })],
-                [t("run.reason"), r.reason ? reasonText(t, r.reason) : null],
+                [t("run.reason"), r.reason && hasReason(r.state) ? reasonText(t, r.reason) : null],
                 [t("run.shardname"), shard ? t("run.shard", { i: shard.index, n: shard.total }) : null],
                 [t("run.event"), r.event_id],
                 [t("job.version"), r.job_version],

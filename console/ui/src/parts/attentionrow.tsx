@@ -6,7 +6,7 @@ import { search, type Schemas } from "../api/client";
 import { useT, type Translate } from "../i18n";
 import { useExplain, useMessage } from "../i18n/explain";
 import { changeText } from "../lib/changetext";
-import { isKind, nameOf, type Item, type Kind } from "../lib/attention";
+import { engineKinds, isKind, nameOf, type Item, type Kind } from "../lib/attention";
 import { useNow } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { clock, shortDuration } from "../lib/time";
@@ -18,6 +18,11 @@ import { Runbook } from "./runbook";
 export const kindName = (t: Translate, kind: string): string => (isKind(kind) ? t(`attention.kind.${kind}`) : kind);
 
 const signs: Record<Kind, string> = {
+  server_unavailable: shapes.failed,
+  postgres_blocked: "M8 2.5v6M8 13h.01",
+  postgres_connections: "M8 2.5v6M8 13h.01",
+  role_missing: shapes.failed,
+  process_missing: "M8 2.5v6M8 13h.01",
   job_failing: shapes.failed,
   group_without_executors: "M8 2.5v6M8 13h.01",
   backlog: shapes.queued,
@@ -40,7 +45,8 @@ export function AttentionRow({
 }) {
   const t = useT();
   const what = useWhat(item, missed);
-  const severe = item.kind === "job_failing" || item.kind === "group_without_executors";
+  const severe = ["server_unavailable", "role_missing", "job_failing", "group_without_executors"].includes(item.kind);
+  const named = item.kind === "dead_letters" || engineKinds.includes(item.kind); // by its kind
   return (
     <li className={`attention-row${gone ? " gone" : ""}`} data-item={item.id}>
       <span className="attention-name">
@@ -50,7 +56,7 @@ export function AttentionRow({
           ) : (
             <>
               <Icon d={isKind(item.kind) ? signs[item.kind] : "M8 3v6M8 12.5h.01"} size={14} />{" "}
-              {item.kind !== "dead_letters" && kindName(t, item.kind)}
+              {!named && kindName(t, item.kind)}
             </>
           )}
         </span>{" "}
@@ -131,6 +137,17 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
   );
   if (!isKind(item.kind)) return { name, says: item.text, helps: "" };
   switch (item.kind) {
+    case "server_unavailable":
+    case "postgres_blocked":
+    case "postgres_connections":
+    case "role_missing":
+    case "process_missing":
+      return {
+        name: kindName(t, item.kind),
+        href: may.administer ? "/system" : undefined,
+        says: item.text,
+        helps: <Runbook url={item.runbook_url} />,
+      };
     case "job_failing": {
       const said = message({ message: item.message ?? "", message_parts: item.message_parts });
       return {
@@ -140,6 +157,8 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
         saysHref: item.run_id ? `/runs/${item.run_id}` : undefined,
         helps: (
           <>
+            <Runbook url={item.runbook_url} />
+            {item.runbook_url && " · "}
             <span className="num">{t("health.streak", { n: item.count })}</span>
             {" · "}
             {item.last_success ? (
@@ -149,8 +168,6 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
             ) : (
               t("health.nosuccess")
             )}
-            {item.runbook_url && " · "}
-            <Runbook url={item.runbook_url} />
             {item.changes?.map((c) => (
               <span key={c.code}> · {changeText(t, explain, c, now)}</span>
             ))}

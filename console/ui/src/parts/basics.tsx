@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { ApiError, type RunState } from "../api/client";
 import { useT, type Key } from "../i18n";
 import { useNow } from "../lib/hooks";
+import { hasReason } from "../lib/states";
 import { clock, dateTime, inWords, offset, shortDuration } from "../lib/time";
 import { Icon, icons, shapes } from "./icons";
 
@@ -10,7 +11,7 @@ export const stateNames = (t: ReturnType<typeof useT>, s: RunState): string => t
 
 export function State({ state, reason, compact }: { state: RunState; reason?: string; compact?: boolean }) {
   const t = useT();
-  const why = reason ? reasonText(t, reason) : "";
+  const why = reason && hasReason(state) ? reasonText(t, reason) : "";
   return (
     <span
       className={`state state-${state}`}

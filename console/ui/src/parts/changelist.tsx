@@ -1,12 +1,12 @@
 import { Modal, Text } from "@mantine/core";
 import type { Schemas } from "../api/client";
-import { useT, type Key } from "../i18n";
-import { en } from "../i18n/en";
+import { useLanguage, useT } from "../i18n";
 import { differences, type Difference } from "../lib/changes";
 
 /** ChangeList shows which fields differ, with the fields' names, the old values and the new ones. */
 export function ChangeList({ of }: { of: Difference[] }) {
   const t = useT();
+  const fieldName = useFieldName();
   if (of.length === 0)
     return (
       <Text size="sm" c="dimmed">
@@ -17,7 +17,7 @@ export function ChangeList({ of }: { of: Difference[] }) {
     <dl className="changes">
       {of.map((d) => (
         <div key={d.field} className="changed">
-          <dt>{fieldName(t, d.field)}</dt>
+          <dt>{fieldName(d.field)}</dt>
           <dd>
             {d.lines ? (
               <pre className="diff">
@@ -66,11 +66,14 @@ export function objectName(c: Schemas["Change"]): string {
 
 const sign = { same: "  ", added: "+ ", removed: "- " } as const;
 
-/** fieldName translates the path of a field, such as schedule.expr. A path without a translation is returned unchanged. */
-export function fieldName(t: ReturnType<typeof useT>, path: string): string {
-  const known = (key: string): key is Key => key in en;
-  if (known(`field.${path}`)) return t(`field.${path}` as Key);
-  const [first = "", ...rest] = path.split(".");
-  if (rest.length === 0) return path;
-  return known(`field.${first}`) ? `${t(`field.${first}` as Key)}: ${fieldName(t, rest.join("."))}` : path;
+/** useFieldName returns a function that translates the path of a field, such as schedule.expr. It returns a path without a translation unchanged. */
+export function useFieldName(): (path: string) => string {
+  const { t, has } = useLanguage();
+  return function name(path): string {
+    const whole = `field.${path}`;
+    if (has(whole)) return t(whole);
+    const [first = "", ...rest] = path.split(".");
+    const key = `field.${first}`;
+    return rest.length > 0 && has(key) ? `${t(key)}: ${name(rest.join("."))}` : path;
+  };
 }

@@ -2,16 +2,17 @@ import { Alert, Button, Group, Progress, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
-import { call, get, post, type Group as ExecutorGroup } from "../api/client";
+import { call, get, post, type Group as ExecutorGroup, type Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { useExplain } from "../i18n/explain";
-import { useServers } from "../lib/executors";
+import { anyHandler, isShared, useServers, xxlKind } from "../lib/executors";
 import { useMay } from "../lib/me";
 import { Confirm, useComplain, useRefresh } from "./actions";
 import { Ago, Empty, ErrorNote, Instant, Snippet } from "./basics";
 import { PauseGroup, ReplaceToken, ShowToken } from "./groupdialogs";
 import { GroupLimits, GroupUsage, useGroupUsage } from "./grouplimits";
 import { joinCommand, sdkProgram } from "./snippets";
+import { OpenGroup, XXLGroup, xxlKindName } from "./xxlgroup";
 
 /**
  * GroupDetail shows a group's instances and the usage of its limits, and has the actions on the group. at is when the groups were read: each time, the
@@ -78,7 +79,7 @@ export function GroupDetail({ group: g, at }: { group: ExecutorGroup; at: number
         )}
       </Group>
       {g.description && (
-        <Text size="sm" c="dimmed">
+        <Text size="sm" c="dimmed" className="phone-only">
           {g.description}
         </Text>
       )}
@@ -100,7 +101,8 @@ export function GroupDetail({ group: g, at }: { group: ExecutorGroup; at: number
       )}
       <GroupUsage name={g.name} usage={usage} />
       {list.error && <ErrorNote error={list.error} />}
-      {list.data && instances.length === 0 && (
+      {list.data && g.xxl_job && <XXLGroup group={g.name} instances={instances} />}
+      {list.data && !g.xxl_job && instances.length === 0 && (
         <Empty title={t("group.noinstances")}>
           <Text size="sm">{t("group.join")}</Text>
           <Snippet code={joinCommand(g.name, "…", servers)} />
@@ -108,6 +110,7 @@ export function GroupDetail({ group: g, at }: { group: ExecutorGroup; at: number
             <summary>{t("group.sdk")}</summary>
             <Snippet code={sdkProgram(g.name, servers)} />
           </details>
+          <OpenGroup group={g.name} />
         </Empty>
       )}
       {instances.length > 0 && (
@@ -134,6 +137,7 @@ export function GroupDetail({ group: g, at }: { group: ExecutorGroup; at: number
                       {i.id}
                     </Link>
                     {i.draining && <span className="tag">{t("instance.draining")}</span>}
+                    {isShared(i) && <span className="tag">{t("instance.shared")}</span>}
                     {i.not_offered && !i.draining && (
                       <>
                         <span className="tag">{t("instance.notoffered")}</span>
@@ -154,13 +158,15 @@ export function GroupDetail({ group: g, at }: { group: ExecutorGroup; at: number
                     />
                   </td>
                   <td className="mid mono message">
-                    {[...i.handlers, ...i.script_languages.map((l) => t("instance.script", { l }))].join(", ")}
+                    <Offers instance={i} />
                   </td>
-                  <td className="wide">{i.host}</td>
+                  <td className="wide message">{i.host}</td>
                   <td className="wide num">
                     <Ago at={i.started_at} />
                   </td>
-                  <td className="wide">{i.version}</td>
+                  <td className="wide message">
+                    {[xxlKindName(t, xxlKind(i) ?? ""), i.version].filter(Boolean).join(" · ")}
+                  </td>
                   <td className="row-actions">
                     {may.operate && !i.draining && (
                       <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setDraining(i.id)}>
@@ -203,5 +209,19 @@ export function GroupDetail({ group: g, at }: { group: ExecutorGroup; at: number
       )}
       {token && <ShowToken group={g.name} token={token} onClose={() => setToken(undefined)} />}
     </section>
+  );
+}
+
+/** Offers lists the handlers and script languages of an instance, and those that it has refused lately. */
+function Offers({ instance: i }: { instance: Schemas["Instance"] }) {
+  const t = useT();
+  const named = (target: string) =>
+    target.startsWith("script:") ? t("instance.script", { l: target.slice("script:".length) }) : target;
+  return (
+    <>
+      {i.handlers.map((h) => (h === anyHandler ? t("instance.anyhandler") : h)).join(", ")}
+      {i.script_languages.length > 0 && <div>{t("instance.scripts", { list: i.script_languages.join(", ") })}</div>}
+      {!!i.lacks?.length && <div className="warn">{t("instance.lacks", { list: i.lacks.map(named).join(", ") })}</div>}
+    </>
   );
 }

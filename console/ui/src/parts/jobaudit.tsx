@@ -6,11 +6,12 @@ import { get, type Job, type Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { changedFields } from "../lib/changes";
 import { ErrorNote, Instant, Section } from "./basics";
-import { fieldName, ShowChange } from "./changelist";
+import { ShowChange, useFieldName } from "./changelist";
 
 /** JobAudit shows admins the changes of the job, and who made them. */
 export function JobAudit({ job }: { job: Job }) {
   const t = useT();
+  const fieldName = useFieldName();
   const [shown, setShown] = useState<Schemas["Change"]>();
   const list = useQuery({
     queryKey: ["audit", "job", job.id, job.version],
@@ -38,7 +39,7 @@ export function JobAudit({ job }: { job: Job }) {
             <thead>
               <tr>
                 <th>{t("audit.when")}</th>
-                <th>{t("audit.who")}</th>
+                <th className="mid">{t("audit.who")}</th>
                 <th>{t("audit.what")}</th>
                 <th className="mid">{t("audit.fields")}</th>
                 <th>
@@ -52,13 +53,12 @@ export function JobAudit({ job }: { job: Job }) {
                   <td className="num">
                     <Instant at={c.at} now={new Date()} />
                   </td>
-                  <td>{c.actor}</td>
-                  <td className="mono">{c.action}</td>
-                  <td className="mid message">
-                    {changedFields(c.before, c.after)
-                      .map((f) => fieldName(t, f))
-                      .join(", ")}
+                  <td className="mid">{c.actor}</td>
+                  <td className="mono">
+                    {c.action}
+                    <div className="phone-only faint">{c.actor}</div>
                   </td>
+                  <td className="mid message">{changedFields(c.before, c.after).map(fieldName).join(", ")}</td>
                   <td className="row-actions">
                     {(c.before != null || c.after != null) && (
                       <Button size="compact-xs" variant="subtle" color="gray" onClick={() => setShown(c)}>

@@ -50,7 +50,13 @@ export function Upcoming({ job }: { job: Job }) {
           {t("job.disabled.text")}
         </Text>
       )}
+      {job.enabled && job.paused_at && job.schedule.kind !== "none" && (
+        <Text size="sm" c="dimmed">
+          {t("job.paused.text")}
+        </Text>
+      )}
       {job.enabled &&
+        !job.paused_at &&
         next.data &&
         (next.data.fire_times.length === 0 ? (
           <Text size="sm" c="dimmed">
@@ -127,6 +133,7 @@ export function Definition({ job: j }: { job: Job }) {
                 })
               : "0",
           ],
+          [t("field.retry_unknown"), j.retry_unknown ? t("retry_unknown.on") : null],
           [
             t("field.alert"),
             j.alert.channels?.length

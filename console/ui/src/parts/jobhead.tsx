@@ -92,7 +92,7 @@ export function JobHead({ job: j }: { job: Job }) {
           {j.description}
         </Text>
       )}
-      {j.note && (
+      {j.note && !j.paused_at && (
         <Text size="sm" c="var(--warn)" mb="xs">
           {j.note}
         </Text>

@@ -6,6 +6,7 @@ import {
   Select,
   SimpleGrid,
   Stack,
+  Switch,
   Text,
   TextInput,
   UnstyledButton,
@@ -43,15 +44,18 @@ const fields = [
   "retry_backoff.initial",
   "retry_backoff.factor",
   "retry_backoff.max",
+  "retry_unknown",
 ];
 
-/** Policies is the part of the job form that is closed at first. A faulty field opens it. */
+/** Policies is the part of the job form that is closed at first. A faulty field opens it. xxlJob says that the group has executors of XXL-JOB. */
 export function Policies({
   d,
+  xxlJob,
   set,
   at,
 }: {
   d: JobInput;
+  xxlJob: boolean;
   set: (c: Partial<JobInput>) => void;
   at: (field: string) => string | undefined;
 }) {
@@ -196,6 +200,15 @@ export function Policies({
               error={at("author")}
             />
           </SimpleGrid>
+          {(xxlJob || d.retry_unknown) && (
+            <Switch
+              label={t("field.retry_unknown")}
+              description={t("field.retry_unknown.help")}
+              checked={d.retry_unknown ?? false}
+              onChange={(e) => set({ retry_unknown: e.currentTarget.checked })}
+              error={at("retry_unknown")}
+            />
+          )}
         </Stack>
       </Collapse>
       {!(more || moreFaulty) && (

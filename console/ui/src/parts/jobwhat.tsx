@@ -15,11 +15,14 @@ import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense } from "react";
 import { get, type Answer, type Group, type JobInput } from "../api/client";
 import { useT } from "../i18n";
+import { anyHandler } from "../lib/executors";
 import { Section } from "./basics";
 
 const CodeEditor = lazy(() => import("./codeeditor"));
 
-const languages = ["bash", "sh", "python", "node", "php", "powershell", "go"] as const;
+const languages = ["bash", "sh", "python", "node", "php", "powershell", "go"];
+/** Only executors of XXL-JOB run scripts in Groovy. */
+const groovy = "groovy";
 
 /** Change changes fields of a draft. The function form receives the present draft. */
 export type Change = (c: Partial<JobInput> | ((before: JobInput) => Partial<JobInput>)) => void;
@@ -39,7 +42,9 @@ export function JobWhat({ d, set, at, fresh, groups }: Fields & { fresh: boolean
     enabled: groups.some((g) => g.name === d.group),
     retry: false,
   });
-  const handlers = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
+  const xxlJob = groups.some((g) => g.name === d.group && g.xxl_job);
+  const offered = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
+  const handlers = offered.filter((h) => h !== anyHandler);
 
   return (
     <Section title={t("form.what")}>
@@ -89,12 +94,16 @@ export function JobWhat({ d, set, at, fresh, groups }: Fields & { fresh: boolean
           ]}
         />
         {d.script ? (
-          <ScriptFields d={d} script={d.script} set={set} at={at} instances={instances.data?.items} />
+          <ScriptFields d={d} script={d.script} xxlJob={xxlJob} set={set} at={at} instances={instances.data?.items} />
         ) : (
           <Autocomplete
             label={t("field.handler")}
             required
-            description={handlers.length ? t("form.handlers", { list: handlers.join(", ") }) : t("form.nohandlers")}
+            description={
+              handlers.length
+                ? t("form.handlers", { list: handlers.join(", ") })
+                : t(offered.length ? "form.anyhandler" : "form.nohandlers")
+            }
             inputWrapperOrder={["label", "input", "description", "error"]}
             value={d.handler ?? ""}
             onChange={(v) => set({ handler: v })}
@@ -148,11 +157,13 @@ export function JobWhat({ d, set, at, fresh, groups }: Fields & { fresh: boolean
 function ScriptFields({
   d,
   script,
+  xxlJob,
   set,
   at,
   instances,
 }: Fields & {
   script: NonNullable<JobInput["script"]>;
+  xxlJob: boolean;
   instances?: Answer<"/api/v1/groups/{name}/instances", "get">["items"];
 }) {
   const t = useT();
@@ -161,7 +172,7 @@ function ScriptFields({
       <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
         <Select
           label={t("field.language")}
-          data={[...languages]}
+          data={xxlJob || script.language === groovy ? [...languages, groovy] : languages}
           value={script.language}
           allowDeselect={false}
           onChange={(l) => set({ script: { ...script, language: l as "bash" } })}

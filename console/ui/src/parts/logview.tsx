@@ -101,21 +101,23 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
           onChange={(level) => setF({ level })}
           name={(l) => l}
         />
-        <Checkbox
-          size="xs"
-          checked={wrap}
-          onChange={(e) => {
-            setWrap(e.currentTarget.checked);
-            localStorage.setItem(wrapKey, e.currentTarget.checked ? "1" : "0");
-          }}
-          label={t("log.wrap")}
-        />
-        <Checkbox
-          size="xs"
-          checked={follow}
-          onChange={(e) => setFollow(e.currentTarget.checked)}
-          label={t("log.follow")}
-        />
+        <div className="together">
+          <Checkbox
+            size="xs"
+            checked={wrap}
+            onChange={(e) => {
+              setWrap(e.currentTarget.checked);
+              localStorage.setItem(wrapKey, e.currentTarget.checked ? "1" : "0");
+            }}
+            label={t("log.wrap")}
+          />
+          <Checkbox
+            size="xs"
+            checked={follow}
+            onChange={(e) => setFollow(e.currentTarget.checked)}
+            label={t("log.follow")}
+          />
+        </div>
         <Button
           component="a"
           size="compact-xs"

@@ -45,7 +45,7 @@ export function RunTable({
             <th className={job ? "mid col-fire" : "grow"}>{t("run.fire")}</th>
             <th className={job ? "mid col-number" : "mid keep col-took"}>{t("run.duration")}</th>
             <th className="wide col-number">{t("run.late")}</th>
-            <th className="wide col-number">{t("run.cause")}</th>
+            <th className="wide col-cause">{t("run.cause")}</th>
             <th className="wide col-instance">{t("run.instance")}</th>
             <th className="wide col-message">{t("run.message")}</th>
           </tr>

@@ -8,6 +8,7 @@ import { final } from "../lib/states";
 import { shortDuration } from "../lib/time";
 import { Runbook } from "./runbook";
 import { SinceGood } from "./rungood";
+import { XXLRun } from "./xxlrun";
 
 /** RunVerdict says what is wrong with a run, or why it waits: its error with the runbook, the wait, a requested kill. */
 export function RunVerdict({ run: r, now }: { run: RunDetail; now: Date }) {
@@ -31,6 +32,7 @@ export function RunVerdict({ run: r, now }: { run: RunDetail; now: Date }) {
             : t("run.killing")}
         </Alert>
       )}
+      <XXLRun run={r} job={job.data} />
       {r.message && (
         <pre className={`message-block ${r.state === "failed" ? "bad" : ""}`} tabIndex={0}>
           {message(r)}

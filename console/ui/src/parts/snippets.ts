@@ -40,6 +40,20 @@ export const sdkProgram = (group: string, { url, tls }: Servers): string =>
 export const joinCommand = (group: string, token: string, { url, tls }: Servers): string =>
   `BELFRY_TOKEN=${token} belfry executor --group ${group} --nats-url ${url}${tls ? "\n# with a CA of your own, add: --nats-ca ca.pem" : ""}`;
 
+/** openCommand opens a group for executors of XXL-JOB, which keep their access token. */
+export const openCommand = (group: string, networks: string[] = [], app = group): string =>
+  `belfry group xxl-token ${group} --token-stdin${(networks.length ? networks : ["10.0.0.0/8"]).map((n) => ` --allow ${n}`).join("")}${app === group ? "" : ` --alias ${quoted(app)}`} < access.token`;
+
+const quoted = (word: string): string => (/^[\w.:-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
+/** xxlSettings are the settings that point an executor of XXL-JOB at a gateway. */
+export const xxlSettings = (app: string, hasToken = true): string =>
+  [
+    `xxl.job.admin.addresses=http://${location.hostname}:8081/xxl-job-admin`,
+    `xxl.job.accessToken=${hasToken ? "…" : ""}`,
+    `xxl.job.executor.appname=${app}`,
+  ].join("\n");
+
 /** eventCommand sends an event. */
 export const eventCommand = (): string =>
   `curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" \\\n  -d '{"order": 7}' ${location.origin}/api/v1/events/orders.created`;

@@ -100,10 +100,15 @@ export function Why({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) 
               <tbody>
                 {missed.map((m) => (
                   <tr key={m.at + m.first}>
-                    <td className="num">
+                    <td>
                       <button type="button" className="link" onClick={() => ask(m.last)}>
-                        {dateTime(m.first)}
-                        {m.last !== m.first && <> – {dateTime(m.last)}</>}
+                        <span className="num">{dateTime(m.first)}</span>
+                        {m.last !== m.first && (
+                          <>
+                            {" – "}
+                            <span className="num">{dateTime(m.last)}</span>
+                          </>
+                        )}
                       </button>
                     </td>
                     <td className="num">{m.count}</td>

@@ -1,0 +1,3 @@
+// The Chinese dictionary.
+export { zh as texts } from "./zh";
+export { zhExplain as explanations } from "./explain.zh";
