@@ -236,6 +236,9 @@ func rollingRestart(t *testing.T) (stall time.Duration) {
 // Each of two gateways is stopped in order and started again, one after the other, while jobs run at executors of XXL-JOB. No run starts more than 250 ms late.
 func TestPromiseGatewayRestart(t *testing.T) {
 	needsQuiet(t)
+	if os.Getenv("BELFRY_TEST_LONG") == "" {
+		t.Skip("NOT COVERED: lateness during a restart of gateways; `.ci/long promises` runs it")
+	}
 	stall := time.Duration(0)
 	for try := range 3 {
 		t.Run(fmt.Sprintf("try %d", try+1), func(t *testing.T) { stall = gatewayRestart(t) })
