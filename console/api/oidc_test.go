@@ -25,6 +25,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/gateway"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -118,7 +119,7 @@ func newOIDCWorld(t *testing.T, binary string) *oidcWorld {
 	o.issuer = strings.TrimSpace(line)
 
 	metrics := prometheus.NewRegistry()
-	o.api = api.New(api.Config{Jobs: o.store, Calendars: o.store, Pauses: o.store, Fleet: o.fleet, Views: view.New(o.pool), Reports: statstore.New(o.pool), Letters: o.letters, Alerts: o.alerts,
+	o.api = api.New(api.Config{Jobs: o.store, Calendars: o.store, Pauses: o.store, Fleet: o.fleet, Views: view.New(o.pool), Reports: statstore.New(o.pool), Gateways: gateway.New(o.pool, strings.Repeat("k", 32)), Letters: o.letters, Alerts: o.alerts,
 		Authenticator: o.accounts, Users: o.accounts.Users, Sessions: o.accounts.Sessions, Tokens: o.accounts.Tokens,
 		Groups: o.groups, AuditLog: auditlog.New(o.pool), Idempotency: idempotency.New(o.pool, ""),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(o.log, nil)),
@@ -464,7 +465,7 @@ func TestNoOIDC(t *testing.T) {
 	}
 	metrics := prometheus.NewRegistry()
 	away := *w
-	away.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Views: view.New(w.pool), Reports: statstore.New(w.pool), Registerer: metrics, Gatherer: metrics,
+	away.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Views: view.New(w.pool), Reports: statstore.New(w.pool), Gateways: gateway.New(w.pool, strings.Repeat("k", 32)), Registerer: metrics, Gatherer: metrics,
 		Authenticator: w.accounts, Users: w.accounts.Users, Sessions: w.accounts.Sessions, Tokens: w.accounts.Tokens,
 		Groups: w.groups, AuditLog: auditlog.New(w.pool), Idempotency: idempotency.New(w.pool, ""),
 		Log:  slog.New(slog.NewTextHandler(w.log, nil)),
