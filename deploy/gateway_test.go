@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/xxl/protocol"
 )
 
-// servesXXLJob starts the gateways of compose.yaml, and runs a job on an executor that registers at the first one and reports to the second.
+// servesXXLJob starts the gateways of compose.yaml, and runs a job on an executor that registers at both and reports to the second one.
 // It returns the addresses of their metrics.
 func (w *world) servesXXLJob(admin *client.Client) (metrics []string) {
 	w.t.Helper()
@@ -34,9 +34,11 @@ func (w *world) servesXXLJob(admin *client.Client) (metrics []string) {
 	}
 	executor := oldExecutor(w.t, gateways[1], token)
 	eventually(w.t, "the executor of XXL-JOB is listed", func() bool {
-		// Executors repeat their registration, because it is refused until the gateway has seen that the group is open.
-		if tell(gateways[0]+"/api/registry", token, map[string]string{"registryGroup": "EXECUTOR", "registryKey": group, "registryValue": executor}) != nil {
-			return false
+		// Executors repeat their registration, because each gateway refuses it until it has seen that the group is open.
+		for _, g := range gateways {
+			if tell(g+"/api/registry", token, map[string]string{"registryGroup": "EXECUTOR", "registryKey": group, "registryValue": executor}) != nil {
+				return false
+			}
 		}
 		list, err := admin.Instances(w.t.Context(), group)
 		return err == nil && slices.ContainsFunc(list, func(i domain.Instance) bool { return i.NotOffered == nil })
