@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { until } from "./belfry.mjs";
-import { counted, heading, scene } from "./scene.mjs";
+import { counted, heading, scene, zoneAt } from "./scene.mjs";
 
 export function runs(stage) {
   const call = (...of) => stage.call(...of);
@@ -129,7 +129,7 @@ export function runs(stage) {
   scene(
     stage,
     "all failed runs of last night run again in 4 interactions; a bulk action is stopped, found again, and undone",
-    { as: "admin" },
+    { as: "admin", timezoneId: zoneAt(3) }, // the night in which the runs fail
     async (page) => {
       // The group has no executor, so that its runs fail.
       await call("POST", "/groups", { name: "night-shift" });
@@ -141,9 +141,9 @@ export function runs(stage) {
         start_deadline: "1s",
         schedule: { kind: "cron", expr: "0 * * * *" },
       });
-      const today = new Date().toLocaleDateString("en-CA", { timeZone: "Europe/Berlin" });
-      const at = (time) => new Date(Date.parse(`${today}T${time}:00+01:00`) - 86_400_000).toISOString();
-      await call("POST", `/jobs/${job.id}/backfill`, { from: at("19:00"), to: at("22:30") });
+      const hour = Math.floor(Date.now() / 3_600_000);
+      const at = (hours) => new Date((hour - hours) * 3_600_000).toISOString();
+      await call("POST", `/jobs/${job.id}/backfill`, { from: at(5), to: at(1.5) });
       await until("the failures", async () => {
         return (await call("GET", `/runs?job_id=${job.id}&state=failed`)).items.length === 4;
       });

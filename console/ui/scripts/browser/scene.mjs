@@ -61,6 +61,12 @@ export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...opt
   });
 }
 
+/** zoneAt returns a time zone in which it is this hour of the day, for scenes that depend on the time of day. */
+export function zoneAt(hour) {
+  const ahead = ((hour - new Date().getUTCHours() + 36) % 24) - 12;
+  return `Etc/GMT${ahead > 0 ? "-" : "+"}${Math.abs(ahead)}`; // these names have the opposite sign
+}
+
 /** counted counts the interactions with a page: clicks, filled fields and keys. */
 export function counted(page) {
   const count = { n: 0 };
