@@ -28,15 +28,16 @@ type unleased struct {
 	connection, heartbeat atomic.Pointer[string] // nil: no trouble
 }
 
-// The reasons why an instance has no lease. Without a connection, the instance knows nothing about its heartbeats.
+// The reasons why an instance has no lease. They name servers as /readyz of the other roles does. Without a connection, the instance knows
+// nothing about its heartbeats.
 const (
 	noTokenSet       = "no token is set"
 	tokenRefused     = "token refused, or no dispatcher answers log-ins"
 	foreignToken     = "token refused, it belongs to another group"
-	notConnected     = "NATS is not connected"
+	notConnected     = "nats: not connected"
 	nameTaken        = "another process uses the name of this instance"
 	largeHeartbeat   = "the heartbeat is too large: there are too many handlers or labels"
-	beatNotConfirmed = "JetStream has confirmed no heartbeat for ten seconds"
+	beatNotConfirmed = "jetstream: no heartbeat was confirmed for ten seconds"
 )
 
 // set keeps a reason. The empty reason means that there is no trouble.

@@ -122,7 +122,7 @@ func TestExecutorWithoutNATS(t *testing.T) {
 		}
 	}
 	deadline := time.After(patience)
-	for why := ""; !strings.Contains(why, "unavailable: lease; NATS is not connected"); {
+	for why := ""; !strings.Contains(why, "unavailable: lease; nats: not connected"); {
 		var status int
 		if status, why = ask(address, "/readyz"); status != http.StatusServiceUnavailable {
 			t.Fatalf("/readyz: %d %s", status, why)

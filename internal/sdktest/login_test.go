@@ -92,7 +92,7 @@ func TestStatusSaysWhyThereIsNoLease(t *testing.T) {
 		"token refused, or no dispatcher answers log-ins": func(c *executor.Config) { c.Token = "wrong" },
 		"no token is set": func(c *executor.Config) { c.Token = "" },
 		"token refused, it belongs to another group": func(c *executor.Config) { c.Group = "other" },
-		"NATS is not connected":                      func(c *executor.Config) { c.NATSURL = "nats://127.0.0.1:1" },
+		"nats: not connected":                        func(c *executor.Config) { c.NATSURL = "nats://127.0.0.1:1" },
 	} {
 		c := w.config()
 		edit(&c)
@@ -115,7 +115,7 @@ func TestStatusSaysWhyThereIsNoLease(t *testing.T) {
 	}
 	w.stopServer()
 	jump.Store(int64(time.Minute))
-	await(i.e, "NATS is not connected")
+	await(i.e, "nats: not connected")
 	w.refuse.Store(true)
 	w.startServer()
 	await(i.e, "token refused, or no dispatcher answers log-ins")
