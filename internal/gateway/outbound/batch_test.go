@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -59,14 +60,13 @@ func TestBatch(t *testing.T) {
 // sweeper has old sends, and deletes some of them with each call.
 type sweeper struct {
 	Records
-	left  int64
-	calls int
+	left, calls atomic.Int64
 }
 
 func (s *sweeper) Sweep(_ context.Context, limit int) (int64, error) {
-	s.calls++
-	n := min(s.left, int64(limit))
-	s.left -= n
+	s.calls.Add(1)
+	n := min(s.left.Load(), int64(limit))
+	s.left.Add(-n)
 	return n, nil
 }
 
@@ -74,20 +74,21 @@ func (s *sweeper) Sweep(_ context.Context, limit int) (int64, error) {
 func TestSweepDeletesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		records := &sweeper{left: 20*sweepRows + 1}
+		records := &sweeper{}
+		records.left.Store(20*sweepRows + 1)
 		f := &Fleet{Config: Config{Records: records}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { f.sweep(ctx) })
 		lifecycle.Pause(ctx, sweepEvery+1)
 		synctest.Wait()
-		if records.left != 0 || records.calls != 21 {
-			t.Errorf("%d sends are left after %d calls", records.left, records.calls)
+		if left, calls := records.left.Load(), records.calls.Load(); left != 0 || calls != 21 {
+			t.Errorf("%d sends are left after %d calls", left, calls)
 		}
 		lifecycle.Pause(ctx, sweepEvery)
 		synctest.Wait()
-		if records.calls != 22 {
-			t.Errorf("without old sends, a sweep made %d calls", records.calls-21)
+		if calls := records.calls.Load(); calls != 22 {
+			t.Errorf("without old sends, a sweep made %d calls", calls-21)
 		}
 		cancel()
 		done.Wait()
