@@ -16,9 +16,9 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
-// Streams that were deleted while the connection stays are created again, because the probe finds that no server answers for its
-// stream. /readyz names what is unavailable.
-func TestDeletedStreams(t *testing.T) {
+// toNATS starts a NATS server for the test, and returns a connection with the rights of the roles.
+func toNATS(t *testing.T) *nats.Conn {
+	t.Helper()
 	server, err := embednats.Start(t.Context(), embednats.Config{StoreDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +29,13 @@ func TestDeletedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
+	return nc
+}
+
+// Streams that were deleted while the connection stays are created again, because the probe finds that no server answers for its
+// stream. /readyz names what is unavailable.
+func TestDeletedStreams(t *testing.T) {
+	nc := toNATS(t)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

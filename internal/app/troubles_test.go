@@ -10,10 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/embednats"
 	"github.com/belfryhq/belfry/internal/outage"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -45,18 +42,9 @@ func (e *endedAcks) Ended(_ context.Context, ids []string) error {
 }
 
 // A console names what is missing from what its probes and Postgres tell. While Postgres accepts no writes, it does not ask Postgres, and remembers
-// what it has seen.
+// the troubles that it saw before.
 func TestTroublesOfAConsole(t *testing.T) {
-	server, err := embednats.Start(t.Context(), embednats.Config{StoreDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop(context.WithoutCancel(t.Context())) })
-	nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.Timeout(patience))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := toNATS(t)
 	var postgres error
 	said := func(context.Context, error) {}
 	v := &servers{nc: nc}

@@ -159,14 +159,20 @@ func TestPromiseSchedulerFrozen(t *testing.T) {
 // than 250 ms late.
 func TestPromiseRollingRestart(t *testing.T) {
 	needsQuiet(t)
+	unlessStalled(t, "a rolling restart", rollingRestart)
+}
+
+// unlessStalled runs a test that judges nothing if the machine stalled for more than a second, up to three times. judge returns the longest stall.
+func unlessStalled(t *testing.T, during string, judge func(t *testing.T) (stall time.Duration)) {
+	t.Helper()
 	stall := time.Duration(0)
 	for try := range 3 {
-		t.Run(fmt.Sprintf("try %d", try+1), func(t *testing.T) { stall = rollingRestart(t) })
+		t.Run(fmt.Sprintf("try %d", try+1), func(t *testing.T) { stall = judge(t) })
 		if t.Failed() || stall <= time.Second {
 			return
 		}
 	}
-	t.Skipf("NOT COVERED: on this system at this time, lateness during a rolling restart: the machine stalled three times, at last for %v, so that offers and heartbeats expired", stall)
+	t.Skipf("NOT COVERED: on this system at this time, lateness during %s: the machine stalled three times, at last for %v, so that offers and heartbeats expired", during, stall)
 }
 
 // rollingRestart restarts each process once and judges the lateness. If the machine stalled for more than a second, it judges nothing.
@@ -239,14 +245,7 @@ func TestPromiseGatewayRestart(t *testing.T) {
 	if os.Getenv("BELFRY_TEST_LONG") == "" {
 		t.Skip("NOT COVERED: lateness during a restart of gateways; `.ci/long promises` runs it")
 	}
-	stall := time.Duration(0)
-	for try := range 3 {
-		t.Run(fmt.Sprintf("try %d", try+1), func(t *testing.T) { stall = gatewayRestart(t) })
-		if t.Failed() || stall <= time.Second {
-			return
-		}
-	}
-	t.Skipf("NOT COVERED: on this system at this time, lateness during a restart of gateways: the machine stalled three times, at last for %v", stall)
+	unlessStalled(t, "a restart of gateways", gatewayRestart)
 }
 
 // gatewayRestart restarts each gateway five times and judges the lateness, unless the machine stalled for more than a second. It returns the longest stall.

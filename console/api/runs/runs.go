@@ -46,7 +46,7 @@ type Views interface {
 	Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error)
 	// Children returns the runs that the end of a run has caused.
 	Children(ctx context.Context, run domain.Run) ([]domain.Run, error)
-	// SinceSuccess returns the last success of the job before a failed run, nil if none is known, and what changed in between.
+	// SinceSuccess returns the last success of the job before a failed run, and the changes since then. The success is nil if none is known.
 	SinceSuccess(ctx context.Context, run domain.Run) (*domain.LastSuccess, []explain.Explanation, error)
 }
 

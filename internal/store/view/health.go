@@ -56,7 +56,7 @@ func (s *Store) AddChanges(ctx context.Context, j *domain.Job) error {
 // lookBack is how many runs of a job before a failed run are searched for a success.
 const lookBack = 1000
 
-// SinceSuccess returns the last success of the job before a failed run, and what changed in between. The success is nil if the job has not succeeded
+// SinceSuccess returns the last success of the job before a failed run, and the changes since then. The success is nil if the job has not succeeded
 // before. It is also nil if the success is neither one of the 1,000 runs of the job before this run nor the newest success of the job.
 func (s *Store) SinceSuccess(ctx context.Context, run domain.Run) (*domain.LastSuccess, []explain.Explanation, error) {
 	success, err := s.successBefore(ctx, run)
