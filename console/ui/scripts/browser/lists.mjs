@@ -81,6 +81,14 @@ export function lists(stage) {
         schedule: { kind: "fixed_rate", every: "1s" },
         script: { language: "sh", code: "s=$(date +%s)\nsleep 0.$((s % 10))\nexit $((s % 2))\n" },
       });
+      // The health of a job is read every 5 s. That of the job above can be *ok* at each of these moments, so another one is always failing.
+      const failing = await call("POST", "/jobs", {
+        name: "fails-each-time",
+        group: "demo",
+        block: "parallel",
+        schedule: { kind: "fixed_rate", every: "2s" },
+        script: { language: "sh", code: "exit 1\n" },
+      });
       try {
         const runs = async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded,failed&limit=500`)).items;
         const pages = [];
@@ -121,7 +129,7 @@ export function lists(stage) {
           assert.ok(sum < 0.1, `${what} has shifted by ${sum}: ${JSON.stringify(worst)}`);
         }
       } finally {
-        await call("POST", `/jobs/${job.id}/disable`);
+        for (const { id } of [job, failing]) await call("POST", `/jobs/${id}/disable`);
       }
     },
   );
