@@ -248,8 +248,12 @@ func (t *tender) settled(refs []wire.Ref) {
 func (t *tender) ended(s *gateway.Send) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s.BootID == t.address.BootID && t.machine.End(s.Attempt, s.Result.Outcome) {
-		t.finishTail(s.Attempt, false)
+	load := t.machine.Load()
+	if s.BootID != t.address.BootID || !t.machine.End(s.Attempt, s.Result.Outcome) {
+		return
+	}
+	t.finishTail(s.Attempt, false)
+	if load.Running >= load.Capacity { // otherwise it is early enough if the result says that a slot is free
 		lifecycle.Signal(t.beatSoon)
 	}
 }

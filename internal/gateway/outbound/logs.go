@@ -29,61 +29,38 @@ const (
 	fullPage   = 1000    // lines; pyxxl answers with no more, so there may be more to read
 )
 
-// tail is the log of one attempt, as far as it was read.
-type tail struct {
-	attempt gateway.Attempt
-	logID   int64
-	timeMS  int64
-	next    int // the number of the first line that was not published
-	due     clock.Instant
-	final   bool // the run has ended: the log is read once more
-	done    bool // the end was read, or reading was given up
-	settled bool // the result is settled
-	faults  int
-}
-
 // follow begins to read the log of an attempt. The caller holds mu.
 func (t *tender) follow(a *address.Attempt) {
-	if len(t.tails) >= mostTails || a.SentAt.IsZero() || slices.ContainsFunc(t.tails, func(l *tail) bool { return l.logID == a.LogID }) {
+	now := time.Now()
+	if !t.tails.add(a, now) {
 		return
 	}
-	l := &tail{attempt: a.Attempt, logID: a.LogID, timeMS: a.SentAt.UnixMilli(), next: 1, due: clock.Now().Add(readFirst)}
-	if l.final = a.State == address.Ended; l.final {
-		l.due, l.settled = clock.Now(), t.machine.Known(a.Attempt) == nil
+	if a.State == address.Ended {
+		t.tails.finish(a.Attempt, t.machine.Known(a.Attempt) == nil, now)
 	}
-	t.tails = append(t.tails, l)
 	lifecycle.Signal(t.readSoon)
 }
 
 // finishTail makes the log of an attempt be read for the last time. The caller holds mu.
 func (t *tender) finishTail(id gateway.Attempt, settled bool) {
-	for _, l := range t.tails {
-		if l.attempt == id {
-			if !l.final {
-				l.final, l.due = true, clock.Now()
-			}
-			l.settled = l.settled || settled
-		}
-	}
-	t.tails = slices.DeleteFunc(t.tails, func(l *tail) bool { return l.done && l.settled })
+	t.tails.finish(id, settled, time.Now())
 	lifecycle.Signal(t.readSoon)
 }
 
-// reads reports whether the end of a log will be read soon.
-func (t *tender) reads(logID int64) bool {
+// endSoon reports whether the end of the log of a run that has ended will be read soon.
+func (t *tender) endSoon(s *gateway.Send) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.ContainsFunc(t.tails, func(l *tail) bool { return l.logID == logID && !l.done })
+	l := t.tails.find(s.Attempt, s.LogID)
+	return l != nil && l.soon && !l.done
 }
 
 // lines returns how many lines of a log were published.
-func (t *tender) lines(logID int64) int64 {
+func (t *tender) lines(s *gateway.Send) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.tails {
-		if l.logID == logID {
-			return int64(l.next - 1)
-		}
+	if l := t.tails.find(s.Attempt, s.LogID); l != nil {
+		return int64(l.next - 1)
 	}
 	return 0
 }
@@ -114,22 +91,13 @@ func (t *logReader) readLogs() {
 }
 
 // nextTail returns the log to read next, or nil. Logs of ended runs come first.
-func (t *logReader) nextTail() (next *tail) {
+func (t *logReader) nextTail() *tail {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := clock.Now()
-	if t.calls > 0 || !t.leased(now) {
+	if t.calls > 0 || !t.leased(clock.Now()) {
 		return nil
 	}
-	for _, l := range t.tails {
-		if l.done || clock.Since(l.due, now) < 0 {
-			continue
-		}
-		if next == nil || l.final && !next.final || l.final == next.final && clock.Since(l.due, next.due) > 0 {
-			next = l
-		}
-	}
-	return next
+	return t.tails.take(time.Now())
 }
 
 // read reads a log from the first line that was not published.
@@ -138,15 +106,15 @@ func (t *logReader) read(l *tail) {
 	from, final := l.next, l.final
 	t.mu.Unlock()
 	e, err := t.executorNow()
-	if err != nil {
-		t.readNext(l, from, final, false)
+	if err != nil { // the group is closed: nobody can read the log
+		t.readNext(l, from, final, true, true)
 		return
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, readTime)
 	defer cancel()
 	page, answer := e.Log(ctx, l.logID, l.timeMS, from)
 	if answer.Outcome != protocol.Taken {
-		t.readNext(l, from, false, false)
+		t.readNext(l, from, final, false, false)
 		return
 	}
 	lines := page.Lines
@@ -160,27 +128,27 @@ func (t *logReader) read(l *tail) {
 	}
 	n, err := t.publishLines(l, from, lines)
 	whole := len(page.Lines) < fullPage || page.AtEnd || from+n > mostLines
-	t.readNext(l, from+n, final && whole && err == nil, err == nil)
+	t.readNext(l, from+n, final, whole, err == nil)
 }
 
-// readNext records what was read of a log.
-func (t *logReader) readNext(l *tail, next int, done, ok bool) {
+// readNext records what was read of a log. final says that the run had ended before the reading.
+func (t *logReader) readNext(l *tail, next int, final, whole, ok bool) {
 	t.mu.Lock()
-	l.due = clock.Now().Add(readAgain)
-	if l.final && next > l.next {
-		l.due = clock.Now() // the rest
+	defer t.mu.Unlock()
+	due := time.Now()
+	if l.final && (next > l.next || !final) {
+		due = due.Add(-finalFirst) // the rest
+	} else {
+		due = due.Add(readAgain)
 	}
 	l.next = next
 	if l.faults++; ok {
 		l.faults = 0
 	}
-	if l.done = l.done || done || l.faults >= mostFaults; !l.done {
-		t.mu.Unlock()
-		return
+	done := final && whole && ok || l.faults >= mostFaults
+	if t.tails.put(l, done, due); done {
+		lifecycle.Signal(t.f.results.wake)
 	}
-	t.tails = slices.DeleteFunc(t.tails, func(l *tail) bool { return l.done && l.settled })
-	t.mu.Unlock()
-	lifecycle.Signal(t.f.results.wake)
 }
 
 // publishLines publishes lines of an attempt, the first of which has the given number, and returns how many it published.

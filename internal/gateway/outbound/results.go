@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/gateway/clock"
@@ -26,6 +26,8 @@ const (
 	publishTime  = 3 * time.Second
 	messageBytes = 700 << 10 // of results in one message; a result has at most 80 KiB, and JSON may need more
 	mostInOne    = 100       // results in one message
+	// mostPublishing is how many messages are on their way at a time.
+	mostPublishing = 16
 )
 
 // publisher publishes results until they are settled. Postgres keeps them, so it keeps only what saves work.
@@ -33,10 +35,17 @@ type publisher struct {
 	f    *Fleet
 	wake chan struct{} // capacity 1
 
+	held map[int64]held // results that wait for the end of their logs, by log id; only run uses it
+
 	mu      sync.Mutex
-	pending map[int64]time.Time // log ids of sends that this process has ended, and until when their logs may delay the results
+	pending map[int64]bool // log ids of sends that this process has ended
 	again   map[int64]repeat
-	timed   bool // a timer will wake the publisher
+}
+
+// held is a result that waits for the end of its log, until an instant at most.
+type held struct {
+	send  gateway.Send
+	until time.Time
 }
 
 // repeat is when a result is published again.
@@ -46,7 +55,7 @@ type repeat struct {
 }
 
 func newPublisher(f *Fleet) *publisher {
-	return &publisher{f: f, wake: make(chan struct{}, 1), pending: make(map[int64]time.Time), again: make(map[int64]repeat)}
+	return &publisher{f: f, wake: make(chan struct{}, 1), held: make(map[int64]held), pending: make(map[int64]bool), again: make(map[int64]repeat)}
 }
 
 // mostPending bounds the memory of results that this process has stored. Others are found by the next look.
@@ -55,10 +64,9 @@ const mostPending = 100_000
 // soon publishes the results of sends. They are in Postgres.
 func (p *publisher) soon(logIDs []int64) {
 	p.mu.Lock()
-	until := time.Now().Add(logFirst)
 	for _, id := range logIDs {
-		if _, ok := p.pending[id]; !ok && len(p.pending) < mostPending {
-			p.pending[id] = until
+		if len(p.pending) < mostPending {
+			p.pending[id] = true
 		}
 	}
 	p.mu.Unlock()
@@ -71,9 +79,15 @@ func (p *publisher) run(ctx context.Context) {
 	defer look.Stop()
 	for {
 		var err error
+		var later <-chan time.Time
+		if len(p.held) > 0 {
+			later = time.After(logFirst / 5)
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-later:
+			err = p.publishPending(ctx)
 		case <-p.wake:
 			if !lifecycle.Pause(ctx, collectFor) {
 				return
@@ -88,53 +102,53 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
-// publishPending publishes the results of sends that this process has ended.
+// publishPending publishes the results of sends that this process has ended, except those that wait for their logs.
 func (p *publisher) publishPending(ctx context.Context) error {
+	var sends []gateway.Send
+	if ids := p.takePending(); len(ids) > 0 {
+		limited, cancel := context.WithTimeout(ctx, storeTime)
+		defer cancel()
+		var err error
+		if sends, err = p.f.Records.Results(limited, ids); err != nil {
+			return err // the owners of the addresses find the results
+		}
+		p.tell(sends)
+	}
+	// A result that is marked as settled is published, too: the mark may belong to the result "lost", which came before this one.
+	return p.publish(ctx, p.ripe(sends, time.Now()))
+}
+
+// takePending takes up to mostResults of the log ids that wait.
+func (p *publisher) takePending() []int64 {
 	p.mu.Lock()
-	ids, until := make([]int64, 0, min(len(p.pending), mostResults)), make(map[int64]time.Time)
-	for id, at := range p.pending {
+	defer p.mu.Unlock()
+	ids := make([]int64, 0, min(len(p.pending), mostResults))
+	for id := range p.pending {
 		if len(ids) == mostResults {
 			lifecycle.Signal(p.wake)
 			break
 		}
-		ids, until[id] = append(ids, id), at
+		ids = append(ids, id)
 		delete(p.pending, id)
 	}
-	p.mu.Unlock()
-	if len(ids) == 0 {
-		return nil
-	}
-	limited, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	sends, err := p.f.Records.Results(limited, ids)
-	if err != nil {
-		return err // the owners of the addresses find the results
-	}
-	p.tell(sends)
-	// A result that is marked as settled is published, too: the mark may belong to the result "lost", which came before this one.
-	return p.publish(ctx, slices.DeleteFunc(sends, func(s gateway.Send) bool { return p.waitForLog(&s, until[s.LogID]) }))
+	return ids
 }
 
-// waitForLog reports whether the result of a send waits until the end of its log was read, so that it can say how many lines there are. It waits until an instant at most.
-func (p *publisher) waitForLog(s *gateway.Send, until time.Time) bool {
-	wait := time.Until(until)
-	t := p.f.find(place{s.Group, s.Instance})
-	if wait <= 0 || t == nil || !t.reads(s.LogID) {
-		return false
+// ripe returns those of the sends, and of those held before, whose results are published now, and holds the others. A result waits until the end of its log was read,
+// so that it can say how many lines there are, but only if that will be soon.
+func (p *publisher) ripe(sends []gateway.Send, now time.Time) (ripe []gateway.Send) {
+	for i := range sends {
+		p.held[sends[i].LogID] = held{sends[i], now.Add(logFirst)}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pending[s.LogID] = until
-	if !p.timed {
-		p.timed = true
-		time.AfterFunc(wait, func() {
-			p.mu.Lock()
-			p.timed = false
-			p.mu.Unlock()
-			lifecycle.Signal(p.wake)
-		})
+	for id, h := range p.held {
+		t := p.f.find(place{h.send.Group, h.send.Instance})
+		if t != nil && now.Before(h.until) && t.endSoon(&h.send) {
+			continue
+		}
+		ripe = append(ripe, h.send)
+		delete(p.held, id)
 	}
-	return true
+	return ripe
 }
 
 // publishUnsettled publishes the results of this process's addresses that are due to be published again.
@@ -176,7 +190,8 @@ func (p *publisher) due(unsettled []gateway.Send, now time.Time) (due []gateway.
 	known := make(map[int64]repeat, len(unsettled))
 	for _, s := range unsettled {
 		r, ok := p.again[s.LogID]
-		if !ok || !now.Before(r.at) {
+		_, waits := p.held[s.LogID]
+		if !waits && !p.pending[s.LogID] && (!ok || !now.Before(r.at)) {
 			due = append(due, s)
 		}
 		if ok {
@@ -195,13 +210,12 @@ func (p *publisher) publish(ctx context.Context, sends []gateway.Send) error {
 	for _, s := range sends {
 		of[place{s.Group, s.Instance}] = append(of[place{s.Group, s.Instance}], s)
 	}
-	var failed error
+	var publishing errgroup.Group
+	publishing.SetLimit(mostPublishing)
 	for at, sends := range of {
-		if err := p.publishOf(ctx, at, sends); err != nil {
-			failed = err
-		}
+		publishing.Go(func() error { return p.publishOf(ctx, at, sends) })
 	}
-	return failed
+	return publishing.Wait()
 }
 
 func (p *publisher) publishOf(ctx context.Context, at place, sends []gateway.Send) error {
@@ -218,7 +232,7 @@ func (p *publisher) publishOf(ctx context.Context, at place, sends []gateway.Sen
 		for _, s := range sends {
 			lines := int64(0)
 			if t != nil {
-				lines = t.lines(s.LogID)
+				lines = t.lines(&s)
 			}
 			r := resultOf(&s, lines)
 			b := wire.AppendResult(nil, &r)

@@ -53,7 +53,7 @@ type tender struct {
 	calls     int           // requests that start runs, on their way
 	unsent    []*sending
 	recording bool // a goroutine records them
-	tails     []*tail
+	tails     tails
 	subs      []*nats.Subscription // of offers, then of control requests
 	executor  *protocol.Executor
 	caller    *caller // with which executor was made

@@ -337,6 +337,7 @@ type gate struct {
 	closed bool
 	sent   func()
 	sends  []int // how many sends each statement recorded
+	read   int   // results
 }
 
 var errClosedGate = domain.NewError(domain.Unavailable, "the gate is closed")
@@ -376,6 +377,21 @@ func (g *gate) Send(ctx context.Context, owner string, h gateway.Hold, ids []int
 		g.sent()
 	}
 	return at, left, err
+}
+
+func (g *gate) Results(ctx context.Context, logIDs []int64) ([]gateway.Send, error) {
+	sends, err := g.Store.Results(ctx, logIDs)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.read += len(sends)
+	return sends, err
+}
+
+// resultsRead returns how many results were read by their log ids.
+func (g *gate) resultsRead() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.read
 }
 
 // statements returns how many statements recorded sends.

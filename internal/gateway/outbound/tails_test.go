@@ -1,0 +1,106 @@
+package outbound
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/gateway/address"
+	"github.com/belfryhq/belfry/internal/store/gateway"
+)
+
+// Logs of ended runs come first, in the order of the ends. A log is forgotten when its end was read and the result is settled, in either order.
+func TestTails(t *testing.T) {
+	t.Parallel()
+	var logs tails
+	at := time.Now()
+	run := func(n int) *address.Attempt {
+		return &address.Attempt{Offer: gateway.Offer{Attempt: gateway.Attempt{Run: domain.RunID{15: byte(n)}, Number: 1}}, LogID: int64(n), SentAt: at}
+	}
+	for n := range 4 {
+		if !logs.add(run(n), at.Add(time.Duration(n)*time.Millisecond)) || logs.add(run(n), at) {
+			t.Fatalf("the log %d must be added once", n)
+		}
+	}
+	if l := logs.take(at); l != nil {
+		t.Fatalf("the log %d is read before it is due", l.logID)
+	}
+	logs.finish(run(2).Attempt, false, at.Add(time.Second))
+	logs.finish(run(1).Attempt, false, at.Add(2*time.Second))
+	logs.finish(run(1).Attempt, true, at.Add(3*time.Second))
+	var order []int64
+	for l := logs.take(at.Add(time.Minute)); l != nil; l = logs.take(at.Add(time.Minute)) {
+		order = append(order, l.logID)
+		if l.logID == 0 {
+			logs.finish(l.attempt, false, at.Add(time.Minute)) // the run ends while its log is read
+		}
+		logs.put(l, l.logID != 3, at.Add(time.Hour))
+	}
+	if want := []int64{2, 1, 0, 3}; !slices.Equal(order, want) {
+		t.Errorf("the order is %v, not %v", order, want)
+	}
+	if len(logs.of) != 3 || logs.find(run(1).Attempt, 1) != nil || logs.ending != 0 { // the log 1 was settled before
+		t.Errorf("%d logs are kept, %d of them end", len(logs.of), logs.ending)
+	}
+	logs.finish(run(2).Attempt, true, at)
+	if logs.find(run(2).Attempt, 2) != nil {
+		t.Error("a log that was read is kept after its result is settled")
+	}
+	again := run(3)
+	again.LogID = 33
+	if !logs.add(again, at) || logs.find(again.Attempt, 3) != nil || logs.find(again.Attempt, 33) == nil || len(logs.queue) != 1 {
+		t.Error("another send of an attempt does not replace the first one's log")
+	}
+}
+
+// A result waits for its log only if few logs are read before, and an address has a limited number of logs.
+func TestTailsBounds(t *testing.T) {
+	t.Parallel()
+	var logs tails
+	at := time.Now()
+	for n := range mostTails + 1 {
+		a := &address.Attempt{Offer: gateway.Offer{Attempt: gateway.Attempt{Run: domain.RunID{14: byte(n >> 8), 15: byte(n)}, Number: 1}}, LogID: int64(n), SentAt: at}
+		if logs.add(a, at) != (n < mostTails) {
+			t.Fatalf("the log %d", n)
+		}
+		logs.finish(a.Attempt, false, at)
+		if l := logs.of[a.Attempt]; l != nil && l.soon != (n < mostAhead) {
+			t.Fatalf("the result of the run %d waits for its log: %v", n, l.soon)
+		}
+	}
+}
+
+// A result that waits for its log is read from Postgres once, although other results come meanwhile.
+func TestHeldResult(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	goesOn := make(chan struct{})
+	release := sync.OnceFunc(func() { close(goesOn) })
+	t.Cleanup(release)
+	w.exec.answer = func(path string, _ []byte) string {
+		if path == "/log" {
+			<-goesOn
+		}
+		return ""
+	}
+	g := &gate{}
+	p := w.start("p", g, address.Patience{})
+	instance := w.register(p)
+	var offers []wire.Offer
+	for job := range 10 {
+		o := offerOf(int64(job + 1))
+		offers = append(offers, o)
+		w.accepted(instance, o)
+		w.callback(p, w.received(job+1).LogID, false)
+	}
+	for _, o := range offers {
+		w.endOf(o)
+	}
+	release()
+	if n := g.resultsRead(); n > len(offers) {
+		t.Errorf("%d results were read for %d runs", n, len(offers))
+	}
+}
