@@ -181,7 +181,45 @@ const (
 
 // Finish stores the ends of sends of the named groups that a callback reports. It returns a disposition for each. Of several ends of one send, the first counts.
 func (s *Store) Finish(ctx context.Context, groups []string, ends []End) ([]Disposition, error) {
-	return s.finish(ctx, groups, ends, Sending, Taken, Unknown, Lost)
+	out, rest, at, err := s.finishSent(ctx, groups, ends)
+	if err != nil || len(rest) == 0 {
+		return out, err
+	}
+	others, err := s.finish(ctx, groups, rest, Sending, Taken, Unknown, Lost)
+	for i, d := range others {
+		out[at[i]] = d
+	}
+	return out, err
+}
+
+// finishSent stores the ends of sends that have not ended, which is the usual case. rest has the ends that it does not store, and at their places.
+func (s *Store) finishSent(ctx context.Context, groups []string, ends []End) (out []Disposition, rest []End, at []int, err error) {
+	p := sqlcgen.FinishSentParams{Groups: groups}
+	place := make(map[int64]int, len(ends)) // of the first end of each send
+	for i, e := range ends {
+		if _, repeated := place[e.LogID]; repeated {
+			continue
+		}
+		place[e.LogID] = i
+		r := e.Result
+		p.LogIds, p.Outcomes, p.Reasons = append(p.LogIds, e.LogID), append(p.Outcomes, r.Outcome), append(p.Reasons, r.Reason)
+		p.Messages, p.Outputs = append(p.Messages, r.Message), append(p.Outputs, r.Output)
+		p.Killed, p.Permanents = append(p.Killed, e.Killed), append(p.Permanents, r.Permanent)
+	}
+	finished, err := s.q.FinishSent(ctx, p)
+	if err != nil {
+		return nil, nil, nil, pgerr.Translate(err)
+	}
+	out = make([]Disposition, len(ends))
+	for _, id := range finished {
+		out[place[id]] = Finished
+	}
+	for i, d := range out {
+		if d == "" {
+			rest, at = append(rest, ends[i]), append(at, i)
+		}
+	}
+	return out, rest, at, nil
 }
 
 // Lose declares sends of the group lost that were taken or are unknown. The outcome of a result is failed.
@@ -286,6 +324,9 @@ func (s *Store) Settle(ctx context.Context, attempts []SettledAttempt) ([]int64,
 		p.RunIds, p.Attempts, p.BootIds = append(p.RunIds, a.Run), append(p.Attempts, int32(a.Number)), append(p.BootIds, a.BootID)
 	}
 	logIDs, err := s.q.Settle(ctx, p)
+	if err == nil && len(logIDs) < len(attempts) { // some were settled before
+		logIDs, err = s.q.Settled(ctx, sqlcgen.SettledParams{RunIds: p.RunIds, Attempts: p.Attempts, BootIds: p.BootIds})
+	}
 	return logIDs, pgerr.Translate(err)
 }
 

@@ -66,6 +66,19 @@ RETURNING s.log_id;
 -- The reason of the first kill stays.
 UPDATE gateway_sends s SET kill_reason = @reason WHERE s.log_id = ANY (@log_ids::bigint[]) AND s.ended_at IS NULL AND s.kill_reason = '';
 
+-- name: FinishSent :many
+-- Finishes sends that were sent and have not ended. No two ends are of one send. @killed means that the executor says that a kill ended the run: if there was a kill, its
+-- reason counts.
+UPDATE gateway_sends s
+   SET state = CASE WHEN w.outcome = 'unstarted' THEN w.outcome ELSE 'ended' END, unstarted = w.outcome = 'unstarted', ended_at = clock_timestamp(),
+       outcome = CASE WHEN w.killed AND s.kill_reason IN ('killed', 'covered') THEN 'cancelled' ELSE w.outcome END,
+       reason = CASE WHEN w.killed AND s.kill_reason <> '' THEN s.kill_reason ELSE w.reason END,
+       message = w.message, output = w.output, permanent = w.permanent
+  FROM (SELECT unnest(@log_ids::bigint[]) AS log_id, unnest(@outcomes::text[]) AS outcome, unnest(@reasons::text[]) AS reason,
+               unnest(@messages::text[]) AS message, unnest(@outputs::text[]) AS output, unnest(@killed::boolean[]) AS killed, unnest(@permanents::boolean[]) AS permanent) w
+ WHERE s.log_id = w.log_id AND s.group_name = ANY (@groups::text[]) AND s.state IN ('sending', 'taken', 'unknown')
+RETURNING s.log_id;
+
 -- name: Finish :many
 -- Of several ends of a send, the first one counts. @killed means that the executor says that a kill ended the run: if there was a kill, its reason
 -- counts. previous_state is the state before, or '' if the groups have no such send.
@@ -115,18 +128,18 @@ SELECT language, code, created_at FROM scripts WHERE job_id = @job_id AND versio
 SELECT s.* FROM gateway_sends s WHERE s.log_id = ANY (@log_ids::bigint[]) AND s.ended_at IS NOT NULL ORDER BY s.log_id;
 
 -- name: Settle :many
--- Returns the sends of the attempts that are settled now, or were before. The send of a lost attempt stays longer, because its callback may still come.
-WITH w AS (
-    SELECT unnest(@run_ids::uuid[]) AS run_id, unnest(@attempts::int[]) AS attempt, unnest(@boot_ids::text[]) AS boot_id
-), marked AS (
-    UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN @lost_kept_seconds::float8 ELSE @kept_seconds::float8 END)
-      FROM w
-     WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL
-    RETURNING s.log_id
-)
-SELECT m.log_id FROM marked m
-UNION ALL
-SELECT s.log_id FROM gateway_sends s JOIN w ON s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) WHERE s.forget_at IS NOT NULL;
+-- The send of a lost attempt stays longer, because its callback may still come.
+UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN @lost_kept_seconds::float8 ELSE @kept_seconds::float8 END)
+  FROM (SELECT unnest(@run_ids::uuid[]) AS run_id, unnest(@attempts::int[]) AS attempt, unnest(@boot_ids::text[]) AS boot_id) w
+ WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL
+RETURNING s.log_id;
+
+-- name: Settled :many
+-- Returns the settled sends of attempts.
+SELECT s.log_id
+  FROM (SELECT unnest(@run_ids::uuid[]) AS run_id, unnest(@attempts::int[]) AS attempt, unnest(@boot_ids::text[]) AS boot_id) w
+  JOIN gateway_sends s ON s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id)
+ WHERE s.forget_at IS NOT NULL;
 
 -- name: Sweep :execrows
 -- Sends of an address that was deleted with its group can never be settled.

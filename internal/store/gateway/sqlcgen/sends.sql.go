@@ -194,6 +194,60 @@ func (q *Queries) Finish(ctx context.Context, arg FinishParams) ([]FinishRow, er
 	return items, nil
 }
 
+const finishSent = `-- name: FinishSent :many
+UPDATE gateway_sends s
+   SET state = CASE WHEN w.outcome = 'unstarted' THEN w.outcome ELSE 'ended' END, unstarted = w.outcome = 'unstarted', ended_at = clock_timestamp(),
+       outcome = CASE WHEN w.killed AND s.kill_reason IN ('killed', 'covered') THEN 'cancelled' ELSE w.outcome END,
+       reason = CASE WHEN w.killed AND s.kill_reason <> '' THEN s.kill_reason ELSE w.reason END,
+       message = w.message, output = w.output, permanent = w.permanent
+  FROM (SELECT unnest($2::bigint[]) AS log_id, unnest($3::text[]) AS outcome, unnest($4::text[]) AS reason,
+               unnest($5::text[]) AS message, unnest($6::text[]) AS output, unnest($7::boolean[]) AS killed, unnest($8::boolean[]) AS permanent) w
+ WHERE s.log_id = w.log_id AND s.group_name = ANY ($1::text[]) AND s.state IN ('sending', 'taken', 'unknown')
+RETURNING s.log_id
+`
+
+type FinishSentParams struct {
+	Groups     []string
+	LogIds     []int64
+	Outcomes   []string
+	Reasons    []string
+	Messages   []string
+	Outputs    []string
+	Killed     []bool
+	Permanents []bool
+}
+
+// Finishes sends that were sent and have not ended. No two ends are of one send. @killed means that the executor says that a kill ended the run: if there was a kill, its
+// reason counts.
+func (q *Queries) FinishSent(ctx context.Context, arg FinishSentParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, finishSent,
+		arg.Groups,
+		arg.LogIds,
+		arg.Outcomes,
+		arg.Reasons,
+		arg.Messages,
+		arg.Outputs,
+		arg.Killed,
+		arg.Permanents,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var log_id int64
+		if err := rows.Scan(&log_id); err != nil {
+			return nil, err
+		}
+		items = append(items, log_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const known = `-- name: Known :many
 SELECT s.log_id, s.group_name, s.instance, s.boot_id, s.run_id, s.attempt, s.bind, s.wire_id, s.handler, s.state, s.unstarted, s.accepted_at, s.sent_at, s.kill_reason, s.ended_at, s.outcome, s.reason, s.message, s.output, s.permanent, s.forget_at FROM gateway_sends s
   JOIN (SELECT unnest($1::uuid[]) AS run_id, unnest($2::int[]) AS attempt) w ON s.run_id = w.run_id AND s.attempt = w.attempt
@@ -495,36 +549,63 @@ func (q *Queries) Send(ctx context.Context, arg SendParams) ([]SendRow, error) {
 }
 
 const settle = `-- name: Settle :many
-WITH w AS (
-    SELECT unnest($1::uuid[]) AS run_id, unnest($2::int[]) AS attempt, unnest($3::text[]) AS boot_id
-), marked AS (
-    UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN $4::float8 ELSE $5::float8 END)
-      FROM w
-     WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL
-    RETURNING s.log_id
-)
-SELECT m.log_id FROM marked m
-UNION ALL
-SELECT s.log_id FROM gateway_sends s JOIN w ON s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) WHERE s.forget_at IS NOT NULL
+UPDATE gateway_sends s SET forget_at = clock_timestamp() + make_interval(secs => CASE s.state WHEN 'lost' THEN $1::float8 ELSE $2::float8 END)
+  FROM (SELECT unnest($3::uuid[]) AS run_id, unnest($4::int[]) AS attempt, unnest($5::text[]) AS boot_id) w
+ WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id) AND s.ended_at IS NOT NULL AND s.forget_at IS NULL
+RETURNING s.log_id
 `
 
 type SettleParams struct {
+	LostKeptSeconds float64
+	KeptSeconds     float64
 	RunIds          []domain.RunID
 	Attempts        []int32
 	BootIds         []string
-	LostKeptSeconds float64
-	KeptSeconds     float64
 }
 
-// Returns the sends of the attempts that are settled now, or were before. The send of a lost attempt stays longer, because its callback may still come.
+// The send of a lost attempt stays longer, because its callback may still come.
 func (q *Queries) Settle(ctx context.Context, arg SettleParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, settle,
+		arg.LostKeptSeconds,
+		arg.KeptSeconds,
 		arg.RunIds,
 		arg.Attempts,
 		arg.BootIds,
-		arg.LostKeptSeconds,
-		arg.KeptSeconds,
 	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var log_id int64
+		if err := rows.Scan(&log_id); err != nil {
+			return nil, err
+		}
+		items = append(items, log_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const settled = `-- name: Settled :many
+SELECT s.log_id
+  FROM (SELECT unnest($1::uuid[]) AS run_id, unnest($2::int[]) AS attempt, unnest($3::text[]) AS boot_id) w
+  JOIN gateway_sends s ON s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id)
+ WHERE s.forget_at IS NOT NULL
+`
+
+type SettledParams struct {
+	RunIds   []domain.RunID
+	Attempts []int32
+	BootIds  []string
+}
+
+// Returns the settled sends of attempts.
+func (q *Queries) Settled(ctx context.Context, arg SettledParams) ([]int64, error) {
+	rows, err := q.db.Query(ctx, settled, arg.RunIds, arg.Attempts, arg.BootIds)
 	if err != nil {
 		return nil, err
 	}
