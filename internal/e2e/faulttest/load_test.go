@@ -4,6 +4,7 @@ package faulttest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -335,10 +336,28 @@ func (l *load) family() {
 	}
 }
 
+// forBoth returns a spec as both releases read it: without the fields that the previous release does not know, if they are empty.
+func forBoth(s domain.JobSpec) any {
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a spec can be encoded
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		panic(err)
+	}
+	for name, empty := range map[string]string{"runbook_url": `""`, "retry_unknown": "false"} {
+		if string(fields[name]) == empty {
+			delete(fields, name)
+		}
+	}
+	return fields
+}
+
 func (l *load) create(s domain.JobSpec, bound time.Duration) (*testJob, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	job, err := l.w.api.CreateJob(ctx, s)
+	job, err := l.w.api.CreateJob(ctx, forBoth(s))
 	if err != nil {
 		return nil, err
 	}

@@ -141,7 +141,7 @@ func (l *load) edit(r *rand.Rand, i int) {
 		if s.Schedule.Jitter == 0 && s.Schedule.Dialect == domain.DialectStandard && s.Schedule.TimeZone == "" {
 			s.Schedule.Expr = []string{"* * * * * *", "*/2 * * * * *", "0-20 * * * * *", "1-59/3 * * * * *"}[r.IntN(4)]
 		}
-		job, err := l.w.api.ReplaceJob(ctx, j.id, s)
+		job, err := l.w.api.ReplaceJob(ctx, j.id, forBoth(s))
 		if err == nil {
 			j.spec = job.JobSpec
 			l.mu.Lock()
