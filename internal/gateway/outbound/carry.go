@@ -19,7 +19,7 @@ const (
 	tryAgain  = 500 * time.Millisecond
 	// takenAfter is how long a run that was taken is watched before that is stored, so that a run that ends before needs only one change of its row. Until then,
 	// Postgres has the send as sending. The next owner of the address treats such a send like one that was taken.
-	takenAfter = 50 * time.Millisecond
+	takenAfter = time.Second
 )
 
 // carrier carries attempts to the executor of a tender.
@@ -333,7 +333,13 @@ func (t *carrier) taken(a *address.Attempt, answer gateway.Answer) {
 func (t *carrier) storeTaken(a *address.Attempt, answer gateway.Answer) {
 	defer t.f.carrying.Done()
 	if answer.State == gateway.Taken {
-		lifecycle.Pause(t.f.work, takenAfter)
+		wait := time.NewTimer(takenAfter)
+		select {
+		case <-wait.C:
+		case <-t.retired:
+		case <-t.f.work.Done():
+		}
+		wait.Stop()
 		t.mu.Lock()
 		ended := a.State == address.Ended
 		t.mu.Unlock()
