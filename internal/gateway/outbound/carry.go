@@ -19,7 +19,7 @@ const (
 	tryAgain  = 500 * time.Millisecond
 	// takenAfter is how long a run that was taken is watched before that is stored, so that a run that ends before needs only one change of its row. Until then,
 	// Postgres has the send as sending. The next owner of the address treats such a send like one that was taken.
-	takenAfter = 50 * time.Millisecond
+	takenAfter = time.Second
 )
 
 // carrier carries attempts to the executor of a tender.
@@ -49,13 +49,8 @@ func (t *carrier) prepare(a *address.Attempt) (run protocol.Run, done func(), ok
 		t.giveBack(a, err.Error())
 		return run, nil, false
 	}
-	select {
-	case c.calls <- struct{}{}:
-	case <-time.After(left(a)):
-		t.giveBack(a, "the gateway starts too many runs of the group at the same time")
-		return run, nil, false
-	case <-t.retired:
-		t.giveBack(a, "")
+	if why, ok := t.begin(a, c); !ok {
+		t.giveBack(a, why)
 		return run, nil, false
 	}
 	done = func() { <-c.calls }
@@ -67,6 +62,30 @@ func (t *carrier) prepare(a *address.Attempt) (run protocol.Run, done func(), ok
 	return run, done, true
 }
 
+// begin takes one of the places for requests of the group, or says why there is none.
+func (t *carrier) begin(a *address.Attempt, c *caller) (why string, ok bool) {
+	select {
+	case <-t.retired:
+		return "", false
+	default:
+	}
+	select {
+	case c.calls <- struct{}{}:
+		return "", true
+	default:
+	}
+	limit := time.NewTimer(left(a))
+	defer limit.Stop()
+	select {
+	case c.calls <- struct{}{}:
+		return "", true
+	case <-limit.C:
+		return "the gateway starts too many runs of the group at the same time", false
+	case <-t.retired:
+		return "", false
+	}
+}
+
 // left returns how long the request of an attempt may still wait.
 func left(a *address.Attempt) time.Duration { return max(clock.Since(clock.Now(), a.Limit), 0) }
 
@@ -76,30 +95,41 @@ func (t *carrier) await(a *address.Attempt) bool {
 	if !a.Task.Now.IsZero() {
 		due = a.Task.DueAt.Sub(a.Task.Now.Time) - clock.Since(a.Arrived, clock.Now())
 	}
-	timer := time.NewTimer(max(due, 0))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-a.Woken(): // a kill: the attempt has not asked for its turn
-		return false
-	case <-t.ctx.Done():
+	if due > 0 && !t.waitUntilDue(a, due) {
 		return false
 	}
 	t.mu.Lock()
 	turn := t.machine.Turn(a)
 	t.mu.Unlock()
-	limit := time.NewTimer(left(a))
-	defer limit.Stop()
 	select {
-	case <-turn:
-	case <-limit.C:
-		return false
-	case <-t.ctx.Done():
-		return false
+	case <-turn: // the usual case
+	default:
+		limit := time.NewTimer(left(a))
+		defer limit.Stop()
+		select {
+		case <-turn:
+		case <-limit.C:
+			return false
+		case <-t.ctx.Done():
+			return false
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return a.KillReason == "" && !t.retiring && !a.TooLate(clock.Now())
+}
+
+// waitUntilDue reports false if the attempt must go back before.
+func (t *carrier) waitUntilDue(a *address.Attempt, due time.Duration) bool {
+	timer := time.NewTimer(due)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-a.Woken(): // a kill: the attempt has not asked for its turn
+	case <-t.ctx.Done():
+	}
+	return false
 }
 
 // request returns the request of an attempt, without what Postgres decides. It reports false if the script cannot be read.
@@ -303,7 +333,13 @@ func (t *carrier) taken(a *address.Attempt, answer gateway.Answer) {
 func (t *carrier) storeTaken(a *address.Attempt, answer gateway.Answer) {
 	defer t.f.carrying.Done()
 	if answer.State == gateway.Taken {
-		lifecycle.Pause(t.f.work, takenAfter)
+		wait := time.NewTimer(takenAfter)
+		select {
+		case <-wait.C:
+		case <-t.retired:
+		case <-t.f.work.Done():
+		}
+		wait.Stop()
 		t.mu.Lock()
 		ended := a.State == address.Ended
 		t.mu.Unlock()
