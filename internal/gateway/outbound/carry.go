@@ -156,69 +156,45 @@ func (t *carrier) request(a *address.Attempt) (protocol.Run, bool) {
 
 // sends records that the request of an attempt will be made now. It reports false if it must not be made.
 func (t *carrier) sends(a *address.Attempt, run *protocol.Run) bool {
-	s := &sending{attempt: a, done: make(chan struct{})}
-	t.mu.Lock()
-	t.unsent = append(t.unsent, s)
-	first := len(t.unsent) == 1 && !t.recording
-	t.recording = t.recording || first
-	t.mu.Unlock()
-	if first {
-		t.loops.Go(t.recordSends)
+	sentAt, err := t.sendings.call(a)
+	at, moved := sentAt[a.LogID]
+	if err != nil || !moved {
+		return false
 	}
-	<-s.done
-	run.LogTimeMS = s.at.UnixMilli()
-	return s.moved
-}
-
-// sending is an attempt whose request is about to be made.
-type sending struct {
-	attempt *address.Attempt
-	done    chan struct{} // closed when the fields below are set
-	moved   bool
-	at      time.Time
+	run.LogTimeMS = at.UnixMilli()
+	return true
 }
 
 // mostSends is how many sends one statement records.
 const mostSends = 100
 
-// recordSends records the sends that wait, until there are none. One goroutine of a tender does so at a time: attempts that are due at the same instant are
-// recorded together.
-func (t *carrier) recordSends() {
-	for {
-		t.mu.Lock()
-		batch := t.unsent[:min(len(t.unsent), mostSends)]
-		t.unsent = t.unsent[len(batch):]
-		t.recording = len(batch) > 0
-		t.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		t.recordBatch(batch)
-	}
-}
-
-func (t *carrier) recordBatch(batch []*sending) {
-	ids := make([]int64, len(batch))
-	for i, s := range batch {
-		ids[i] = s.attempt.LogID
+// recordSends records that the requests of attempts will be made now, and returns the instants of those that may be made, by log id. Attempts that are due at the same
+// instant are recorded together.
+func (t *tender) recordSends(attempts []*address.Attempt) (map[int64]time.Time, error) {
+	ids := make([]int64, len(attempts))
+	for i, a := range attempts {
+		ids[i] = a.LogID
 	}
 	begun := clock.Now()
 	ctx, cancel := context.WithTimeout(t.ctx, storeTime)
 	defer cancel()
 	sentAt, rest, err := t.f.Sends.Send(ctx, t.f.Owner, t.address.Hold(), ids)
+	if err != nil {
+		return nil, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// The row has the lease that Postgres saw. If a renewal came later, the tender knows a longer one.
-	if held := begun.Add(rest - Lease); err == nil && clock.Since(t.lease, held) > 0 {
+	if held := begun.Add(rest - Lease); clock.Since(t.lease, held) > 0 {
 		t.lease = held
 	}
-	for _, s := range batch {
-		if s.at, s.moved = sentAt[s.attempt.LogID]; s.moved {
-			s.attempt.Sent = begun
-			t.machine.Sends(s.attempt, s.at)
+	for _, a := range attempts {
+		if at, moved := sentAt[a.LogID]; moved {
+			a.Sent = begun
+			t.machine.Sends(a, at)
 		}
-		close(s.done)
 	}
+	return sentAt, nil
 }
 
 // may reports whether the request of an attempt may begin now.

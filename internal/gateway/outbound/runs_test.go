@@ -111,9 +111,9 @@ func TestTogether(t *testing.T) {
 	})
 	of := second.find(place{"g", instance})
 	w.eventually("the first statement runs, and the other runs wait", func() bool {
-		of.mu.Lock()
-		defer of.mu.Unlock()
-		return g.recorded()+len(of.unsent) == len(offers)
+		of.sendings.mu.Lock()
+		defer of.sendings.mu.Unlock()
+		return g.recorded()+len(of.sendings.waiting) == len(offers)
 	})
 	close(goesOn)
 	w.eventually("all are recorded", func() bool { return g.recorded() == len(offers) })

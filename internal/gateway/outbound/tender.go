@@ -38,25 +38,24 @@ type tender struct {
 	lookSoon chan struct{} // capacity 1
 	readSoon chan struct{} // capacity 1
 	begun    clock.Instant
+	sendings *batch[*address.Attempt, map[int64]time.Time]
 	retired  chan struct{} // closed when the process stops, after the last offer has arrived
 	quiet    chan struct{} // closed when no more offers are judged and no more heartbeats are sent
 
-	mu        sync.Mutex // guards the fields below
-	machine   *address.Machine
-	presence  *address.Presence
-	lease     clock.Instant // when the last renewal began
-	leaving   bool          // the executor said that it stops
-	drained   bool          // an operator drains the instance
-	retiring  bool          // the process stops
-	released  bool          // another process may serve the address
-	doubted   clock.Instant // when Postgres last may have got sends that the machine does not know
-	calls     int           // requests that start runs, on their way
-	unsent    []*sending
-	recording bool // a goroutine records them
-	tails     tails
-	subs      []*nats.Subscription // of offers, then of control requests
-	executor  *protocol.Executor
-	caller    *caller // with which executor was made
+	mu       sync.Mutex // guards the fields below
+	machine  *address.Machine
+	presence *address.Presence
+	lease    clock.Instant // when the last renewal began
+	leaving  bool          // the executor said that it stops
+	drained  bool          // an operator drains the instance
+	retiring bool          // the process stops
+	released bool          // another process may serve the address
+	doubted  clock.Instant // when Postgres last may have got sends that the machine does not know
+	calls    int           // requests that start runs, on their way
+	tails    tails
+	subs     []*nats.Subscription // of offers, then of control requests
+	executor *protocol.Executor
+	caller   *caller // with which executor was made
 }
 
 func newTender(f *Fleet, a gateway.Address, begun clock.Instant) *tender {
@@ -73,6 +72,7 @@ func newTender(f *Fleet, a gateway.Address, begun clock.Instant) *tender {
 		BootID: a.BootID, Epoch: a.Epoch, Capacity: capacity, Languages: languagesOf(a.Kind), PerHandler: a.Kind == string(protocol.KindGo),
 	})
 	t.presence = address.NewPresence(f.Patience, a.Kind, a.Registrations, a.SourceChangedAt, begun)
+	t.sendings = &batch[*address.Attempt, map[int64]time.Time]{most: mostSends, do: t.recordSends}
 	t.ctx, t.cancel = context.WithCancel(f.work)
 	return t
 }
