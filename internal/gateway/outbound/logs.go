@@ -106,7 +106,7 @@ func (t *logReader) read(l *tail) {
 	from, final := l.next, l.final
 	t.mu.Unlock()
 	e, err := t.executorNow()
-	if err != nil { // the group is closed: nobody can read the log
+	if err != nil { // the group is closed, so no process can read the log
 		t.readNext(l, from, final, true, true)
 		return
 	}

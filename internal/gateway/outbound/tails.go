@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/gateway"
 )
 
-// tail is the log of one attempt, as far as it was read.
+// tail is the log of one attempt, and how far the gateway has read it.
 type tail struct {
 	attempt gateway.Attempt
 	logID   int64

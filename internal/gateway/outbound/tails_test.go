@@ -52,7 +52,7 @@ func TestTails(t *testing.T) {
 	again := run(3)
 	again.LogID = 33
 	if !logs.add(again, at) || logs.find(again.Attempt, 3) != nil || logs.find(again.Attempt, 33) == nil || len(logs.queue) != 1 {
-		t.Error("another send of an attempt does not replace the first one's log")
+		t.Error("the log of a later send does not replace that of the first send")
 	}
 }
 
