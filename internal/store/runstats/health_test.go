@@ -266,7 +266,7 @@ func TestDeletedJobsLeaveNoHealth(t *testing.T) {
 			}
 			done <- err
 		}()
-		f.lockAwaited()
+		f.lockAwaited(done)
 		if err := deletion.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -280,10 +280,10 @@ func TestDeletedJobsLeaveNoHealth(t *testing.T) {
 	}
 }
 
-// lockAwaited returns when a session of the database waits for a row that another one has locked.
-func (f *fixture) lockAwaited() {
+// lockAwaited returns when a session of the database waits for a row that another one has locked, or when done has a result.
+func (f *fixture) lockAwaited(done <-chan error) {
 	f.t.Helper()
-	for waiting := 0; waiting == 0; {
+	for waiting := 0; waiting == 0 && len(done) == 0; {
 		if err := f.pool.QueryRow(f.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting); err != nil {
 			f.t.Fatal(err)
 		}
