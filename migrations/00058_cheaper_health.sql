@@ -1,8 +1,7 @@
 -- +goose Up
 
--- The roll-up writes a row of these tables for each finished run, or for each job of a window. A foreign key makes each update read the old row once more,
--- and each insert look up the job in a statement of its own. So triggers on jobs delete the rows instead, as they follow a job to another group. A row is
--- only inserted while the roll-up holds a lock on its job.
+-- The roll-up writes one row of these tables for each job of a window. With a foreign key, each update reads the row twice, and each insert looks up the
+-- job by a separate query. Instead, a trigger deletes the rows of a deleted job, and the roll-up locks the job while it inserts a row.
 ALTER TABLE job_health DROP CONSTRAINT job_health_job_id_fkey;
 ALTER TABLE job_failures DROP CONSTRAINT job_failures_job_id_fkey;
 
