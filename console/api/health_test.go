@@ -14,8 +14,8 @@ func (w *world) fares(job int, failing bool, reason, message string, since time.
 	w.t.Helper()
 	w.exec(`INSERT INTO job_health (job_id, success_at, success_version, hour, hour_succeeded, p95, success_run, durations, past_succeeded)
 		VALUES ($1, now(), 1, 0, 0, $2::int, gen_random_uuid(), set_byte('\x00', 0, $2::int), '')`, job, p95)
-	w.exec(`INSERT INTO job_failures (job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, past_failed, reason, message)
-		VALUES ($1, $2, 3, 1, extract(epoch FROM now())::int / 3600, 3, $3, $3, $4, '', $5, $6)`, job, failing, since, domain.NewRunID(since), reason, message)
+	w.exec(`INSERT INTO job_failures (job_id, failing, streak, version, hour, hour_failed, failing_since, failed_at, run, past_failed, reason, message, group_name)
+		SELECT id, $2, 3, 1, extract(epoch FROM now())::int / 3600, 3, $3, $3, $4, '', $5, $6, group_name FROM jobs WHERE id = $1`, job, failing, since, domain.NewRunID(since), reason, message)
 }
 
 func TestJobsByHealth(t *testing.T) {

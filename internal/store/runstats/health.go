@@ -86,18 +86,18 @@ func (w *window) recover(ctx context.Context, q *sqlcgen.Queries, ids []int64) e
 	return q.Recover(ctx, p)
 }
 
-// failingAmong returns the failing jobs among some jobs, which are sorted by id. Usually few jobs are failing, so it reads the failing jobs
-// between the first and the last id. If there are more of them than jobs, it looks for each job instead.
+// failingAmong returns the failing jobs among some jobs, which are sorted by id. Usually few jobs are failing, so it reads all failing jobs. If there
+// are more of them than jobs, it looks for each job instead.
 func failingAmong(ctx context.Context, q *sqlcgen.Queries, ids []int64) ([]sqlcgen.FailingAmongRow, error) {
-	between, err := q.FailingBetween(ctx, sqlcgen.FailingBetweenParams{Lo: ids[0], Hi: ids[len(ids)-1], MaxRows: int32(len(ids))})
+	all, err := q.FailingJobs(ctx, int32(len(ids)))
 	if err != nil {
 		return nil, err
 	}
-	if len(between) == len(ids) {
+	if len(all) == len(ids) {
 		return q.FailingAmong(ctx, ids)
 	}
 	var among []sqlcgen.FailingAmongRow
-	for _, f := range between {
+	for _, f := range all {
 		if _, found := slices.BinarySearch(ids, f.JobID); found {
 			among = append(among, sqlcgen.FailingAmongRow(f))
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store/jobhealth"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -226,6 +227,67 @@ func TestStatesOfGroups(t *testing.T) {
 	check("one has recovered", "{1 2 false} {1 1 false} {0 0 false}")
 	f.exec(`DELETE FROM jobs WHERE id IN (1, 2)`)
 	check("deleted", "{0 1 false} {1 0 false} {0 0 false}")
+}
+
+// The health of a job is deleted with the job, also if the roll-up creates it while the job is being deleted.
+func TestDeletedJobsLeaveNoHealth(t *testing.T) {
+	f := newFixture(t)
+	f.jobs(3)
+	began := time.Now().Add(-time.Hour)
+	left := func() (rows int) {
+		t.Helper()
+		if err := f.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM job_health) + (SELECT count(*) FROM job_failures)`).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	f.ended(1, 1, "succeeded", began, time.Second)
+	f.ended(1, 1, "failed", began.Add(time.Minute), time.Second)
+	f.rollUpNew()
+	if n := left(); n != 2 {
+		t.Fatalf("the health of a job has %d rows", n)
+	}
+	f.exec(`DELETE FROM jobs WHERE id = 1`)
+	if n := left(); n != 0 {
+		t.Errorf("%d rows are left of a deleted job", n)
+	}
+	for job, state := range map[int]string{2: "succeeded", 3: "failed"} {
+		f.ended(job, 1, state, began, time.Second)
+		f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute', health_through = now() - interval '1 minute'`)
+		deletion := pgtest.Begin(t, f.pool)
+		if _, err := deletion.Exec(t.Context(), `DELETE FROM jobs WHERE id = $1`, job); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			runs, _, _, _, err := f.reports.RollUp(t.Context(), time.Minute)
+			if err == nil && runs != 1 {
+				err = fmt.Errorf("%d runs were counted, want 1", runs)
+			}
+			done <- err
+		}()
+		f.lockAwaited(done)
+		if err := deletion.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if n := left(); n != 0 {
+			t.Errorf("%d rows are left of a job that was deleted after its run had %s", n, state)
+		}
+		f.exec(`DELETE FROM runs_history`)
+	}
+}
+
+// lockAwaited returns when a session of the database waits for a row that another one has locked, or when done has a result.
+func (f *fixture) lockAwaited(done <-chan error) {
+	f.t.Helper()
+	for waiting := 0; waiting == 0 && len(done) == 0; {
+		if err := f.pool.QueryRow(f.t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 // The statement for successes computes p95 only if it can have changed. It must always be that of the stored durations, and the row must

@@ -227,11 +227,16 @@ const matches = `(@groups::text[] IS NULL OR j.group_name = ANY (@groups))
 	AND (@needle::text IS NULL OR strpos(lower(j.name), @needle) > 0 OR strpos(lower(coalesce(j.spec->>'description', '')), @needle) > 0
 	     OR strpos(lower(coalesce(j.spec->>'handler', '')), @needle) > 0)`
 
-// byID walks jobs by id: all jobs, the failing ones, or those of some groups, each along its index.
+// byID walks jobs by id: all jobs, those of some groups, or the failing ones of each group, each along its index.
 func (w *sortedWalk) byID() string {
 	switch {
 	case !w.at.Rest:
-		return "SELECT NULL::text AS value, t.job_id AS id FROM job_failures t WHERE t.failing AND t.job_id > @id ORDER BY t.job_id LIMIT @rows"
+		groups := "groups g"
+		if w.groups != nil {
+			groups = "unnest(@groups::text[]) AS g (name)"
+		}
+		return fmt.Sprintf(`SELECT NULL::text AS value, r.job_id AS id FROM %s CROSS JOIN LATERAL (SELECT t.job_id FROM job_failures t
+			WHERE t.failing AND t.group_name = g.name AND %s > @id ORDER BY %[2]s LIMIT @rows) r ORDER BY r.job_id LIMIT @rows`, groups, indexed)
 	case w.groups != nil:
 		return `SELECT NULL::text AS value, r.id FROM unnest(@groups::text[]) AS g (name)
 			CROSS JOIN LATERAL (SELECT t.id FROM jobs t WHERE t.group_name = g.name AND t.id > @id ORDER BY t.id LIMIT @rows) r ORDER BY r.id LIMIT @rows`

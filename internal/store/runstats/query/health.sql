@@ -35,18 +35,19 @@ UPDATE job_health h
  WHERE h.job_id = u.job_id;
 
 -- name: CreateHealth :many
--- Creates empty rows for the jobs that have none, and returns these jobs. Deleted jobs get none.
+-- Creates empty rows for the jobs that have none, and returns these jobs. Deleted jobs get none, also if they are deleted meanwhile.
 INSERT INTO job_health (job_id, success_at, success_version, hour, hour_succeeded, p95, success_run, durations, past_succeeded)
 SELECT j.id, 'epoch', 0, @hour::integer, 0, 0, '00000000-0000-0000-0000-000000000000', '', ''
   FROM jobs j
  WHERE j.id = ANY (@job_ids::bigint[]) AND NOT EXISTS (SELECT FROM job_health h WHERE h.job_id = j.id)
  ORDER BY j.id
+   FOR KEY SHARE OF j
 ON CONFLICT (job_id) DO NOTHING
 RETURNING job_id;
 
--- name: FailingBetween :many
--- Returns failing jobs between two ids, by id.
-SELECT f.job_id, f.run FROM job_failures f WHERE f.failing AND f.job_id BETWEEN @lo AND @hi ORDER BY f.job_id LIMIT @max_rows;
+-- name: FailingJobs :many
+-- Returns failing jobs, max_rows at most.
+SELECT f.job_id, f.run FROM job_failures f WHERE f.failing ORDER BY f.failing_since, f.job_id + 0 LIMIT @max_rows;
 
 -- name: FailingAmong :many
 -- Looks once for each job, by the primary key. The planner could otherwise read all failing jobs for each of the jobs.
@@ -102,4 +103,4 @@ SELECT j.id, u.failing, u.streak, u.version, u.hour, u.runs, u.since, u.at, u.ru
                unnest(@messages::text[]) AS message, unnest(@notes::text[]) AS notes, unnest(@instances::text[]) AS instance,
                unnest(@executors::text[]) AS executor) u
   JOIN jobs j ON j.id = u.job_id
-   FOR KEY SHARE OF j; -- so that no job moves to another group meanwhile
+   FOR KEY SHARE OF j; -- so that no job is deleted or moves to another group meanwhile

@@ -77,6 +77,7 @@ SELECT j.id, 'epoch', 0, $1::integer, 0, 0, '00000000-0000-0000-0000-00000000000
   FROM jobs j
  WHERE j.id = ANY ($2::bigint[]) AND NOT EXISTS (SELECT FROM job_health h WHERE h.job_id = j.id)
  ORDER BY j.id
+   FOR KEY SHARE OF j
 ON CONFLICT (job_id) DO NOTHING
 RETURNING job_id
 `
@@ -86,7 +87,7 @@ type CreateHealthParams struct {
 	JobIds []int64
 }
 
-// Creates empty rows for the jobs that have none, and returns these jobs. Deleted jobs get none.
+// Creates empty rows for the jobs that have none, and returns these jobs. Deleted jobs get none, also if they are deleted meanwhile.
 func (q *Queries) CreateHealth(ctx context.Context, arg CreateHealthParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, createHealth, arg.Hour, arg.JobIds)
 	if err != nil {
@@ -140,31 +141,25 @@ func (q *Queries) FailingAmong(ctx context.Context, jobIds []int64) ([]FailingAm
 	return items, nil
 }
 
-const failingBetween = `-- name: FailingBetween :many
-SELECT f.job_id, f.run FROM job_failures f WHERE f.failing AND f.job_id BETWEEN $1 AND $2 ORDER BY f.job_id LIMIT $3
+const failingJobs = `-- name: FailingJobs :many
+SELECT f.job_id, f.run FROM job_failures f WHERE f.failing ORDER BY f.failing_since, f.job_id + 0 LIMIT $1
 `
 
-type FailingBetweenParams struct {
-	Lo      int64
-	Hi      int64
-	MaxRows int32
-}
-
-type FailingBetweenRow struct {
+type FailingJobsRow struct {
 	JobID int64
 	Run   domain.RunID
 }
 
-// Returns failing jobs between two ids, by id.
-func (q *Queries) FailingBetween(ctx context.Context, arg FailingBetweenParams) ([]FailingBetweenRow, error) {
-	rows, err := q.db.Query(ctx, failingBetween, arg.Lo, arg.Hi, arg.MaxRows)
+// Returns failing jobs, max_rows at most.
+func (q *Queries) FailingJobs(ctx context.Context, maxRows int32) ([]FailingJobsRow, error) {
+	rows, err := q.db.Query(ctx, failingJobs, maxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []FailingBetweenRow
+	var items []FailingJobsRow
 	for rows.Next() {
-		var i FailingBetweenRow
+		var i FailingJobsRow
 		if err := rows.Scan(&i.JobID, &i.Run); err != nil {
 			return nil, err
 		}
