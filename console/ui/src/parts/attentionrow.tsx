@@ -1,4 +1,5 @@
-// The rows of the list Needs attention. Each row has three lines, so that no element moves when a row shows another item.
+// The rows of the list Needs attention. Each row has three lines, so that no element moves when a row shows another item. Only missing servers and
+// roles, which are explained in full, may need more.
 import { Button } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "wouter";
@@ -72,7 +73,7 @@ export function AttentionRow({
       <span className="attention-since num">
         <Since item={item} />
       </span>
-      <span className="attention-says" title={what.says}>
+      <span className={engineKinds.includes(item.kind) ? "attention-says whole" : "attention-says"} title={what.says}>
         {what.saysHref ? (
           <Link href={what.saysHref} className="plain-link">
             {what.says}
@@ -145,7 +146,7 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
       return {
         name: kindName(t, item.kind),
         href: may.administer ? "/system" : undefined,
-        says: item.text,
+        says: item.explanation ? [explain(item.explanation), item.detail].filter(Boolean).join(" · ") : item.text,
         helps: <Runbook url={item.runbook_url} />,
       };
     case "job_failing": {
@@ -201,7 +202,7 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
         name,
         href: may.administer ? "/alert-channels" : undefined,
         says: t("attention.says.alert_undelivered", { n }),
-        helps: "",
+        helps: item.detail ?? "",
       };
     case "dead_letters":
       return {
