@@ -47,11 +47,12 @@ export function outages(stage) {
         await page.goto("/");
         await heading(page, title);
         for (const [id, , , chinese] of troubles) {
-          const says = page.locator(`[data-item="${id}"] .attention-says`);
+          const row = page.locator(`[data-item="${id}"]`);
+          const says = row.locator(".attention-says");
           await says.waitFor();
           const text = await says.innerText();
           assert.ok(text.startsWith(locale === "zh-CN" ? chinese : sentence), `${id}: ${text}`);
-          assert.ok(text.includes(detail), `${id} has no details: ${text}`);
+          await row.locator(".attention-helps").getByText(detail).waitFor();
           if (locale === "zh-CN") assert.ok(!text.includes("English"), `${id}: ${text}`);
           // The whole text is visible, because a phone has no tooltips.
           const cut = await says.evaluate((e) => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight);

@@ -47,9 +47,10 @@ export function AttentionRow({
   const t = useT();
   const what = useWhat(item, missed);
   const severe = ["server_unavailable", "role_missing", "job_failing", "group_without_executors"].includes(item.kind);
-  const named = item.kind === "dead_letters" || engineKinds.includes(item.kind); // by its kind
+  const ofEngine = engineKinds.includes(item.kind);
+  const named = item.kind === "dead_letters" || ofEngine; // by its kind
   return (
-    <li className={`attention-row${gone ? " gone" : ""}`} data-item={item.id}>
+    <li className={`attention-row${gone ? " gone" : ""}${ofEngine ? " whole" : ""}`} data-item={item.id}>
       <span className="attention-name">
         <span className={severe ? "bad" : "warn"}>
           {item.kind === "job_failing" ? (
@@ -73,7 +74,7 @@ export function AttentionRow({
       <span className="attention-since num">
         <Since item={item} />
       </span>
-      <span className={engineKinds.includes(item.kind) ? "attention-says whole" : "attention-says"} title={what.says}>
+      <span className="attention-says" title={what.says}>
         {what.saysHref ? (
           <Link href={what.saysHref} className="plain-link">
             {what.says}
@@ -146,8 +147,13 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
       return {
         name: kindName(t, item.kind),
         href: may.administer ? "/system" : undefined,
-        says: item.explanation ? [explain(item.explanation), item.detail].filter(Boolean).join(" · ") : item.text,
-        helps: <Runbook url={item.runbook_url} />,
+        says: item.explanation ? explain(item.explanation) : item.text,
+        helps: (
+          <>
+            <Runbook url={item.runbook_url} />
+            {item.detail && ` · ${item.detail}`}
+          </>
+        ),
       };
     case "job_failing": {
       const said = message({ message: item.message ?? "", message_parts: item.message_parts });
