@@ -43,8 +43,11 @@ func TestAttentionNamesWhatIsMissing(t *testing.T) {
 	w.fares(1, true, "handler_error", "", time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC), 90)
 	w.rows([]row{{"the list", "GET", "/api/v1/attention", "", 200, map[string]any{
 		"items.0.id": "server_unavailable:nats", "items.0.group": "", "items.0.job_id": nil, "items.0.since": "2026-03-01T03:00:00.000Z", "items.0.count": 1.0,
-		"items.0.runbook_url": "https://github.com/belfryhq/belfry/blob/main/docs/operations.md#postgres-or-nats-is-unavailable",
-		"items.1.id":          "role_missing:dispatcher", "items.2.id": "job_failing:1"}, nil}})
+		"items.0.runbook_url":      "https://github.com/belfryhq/belfry/blob/main/docs/operations.md#postgres-or-nats-is-unavailable",
+		"items.0.explanation.code": "server_unavailable", "items.0.explanation.args.server": "nats", "items.0.detail": "dial nats-1.internal: refused",
+		"items.1.explanation.code": "role_missing", "items.1.explanation.args.role": "dispatcher", "items.1.detail": nil,
+		"items.1.explanation.text": "No dispatcher is up. Results are not settled, waiting runs and retries do not start, and executors cannot reconnect.",
+		"items.1.id":               "role_missing:dispatcher", "items.2.id": "job_failing:1"}, nil}})
 	if a := w.must(200, "GET", "/api/v1/attention", ""); !strings.Contains(a.body, "nats-1.internal") || !strings.Contains(a.body, "No dispatcher is up. Results are not settled") {
 		t.Errorf("an admin sees %s", a.body)
 	}

@@ -28,7 +28,7 @@ func meanwhile(ln net.Listener, b build.Info, metrics bool) (end func()) {
 		registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: serverUp, Help: serverUpHelp, ConstLabels: prometheus.Labels{"server": "postgres"}}))
 		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	}
-	missing := &attention.API{Outages: unreached{outage.Away(outage.Postgres, "it was not reached yet, or lacks migrations", "")}}
+	missing := &attention.API{Outages: unreached{outage.Away(outage.Postgres, outage.NotReached, "")}}
 	mux.HandleFunc("GET "+attention.Path, func(w http.ResponseWriter, _ *http.Request) {
 		missing.AnswerUnidentified(w, domain.NewError(domain.Unavailable, "Postgres was not reached yet"))
 	})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/outage"
@@ -111,21 +110,14 @@ func (x *troubles) lookAtServers(now time.Time) (available bool) {
 			continue
 		case c.Name == outage.Postgres && s.Err != nil:
 			available = false
-			s.Reason = ownReason(s.Err)
+			if errors.Is(s.Err, store.ErrReadOnly) {
+				s.Reason = outage.ReadOnly
+			}
 		}
 		all = append(all, s)
 	}
 	x.over(x.watch.Servers(now, all))
 	return available
-}
-
-// ownReason returns the text of an error that Belfry has found itself, which names no addresses. It is empty for errors of libraries.
-func ownReason(err error) string {
-	var own *domain.Error
-	if errors.As(err, &own) && own.Err == nil {
-		return own.Message
-	}
-	return ""
 }
 
 func (x *troubles) lookAtPresence(ctx context.Context, now time.Time) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/outage"
+	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -77,15 +78,15 @@ func TestTroublesOfAConsole(t *testing.T) {
 	look(presenceEvery, "role_missing:dispatcher")
 	acks.ids = nil
 
-	postgres = domain.NewError(domain.Unavailable, "it is a standby, or read-only")
+	postgres = store.ErrReadOnly
 	reads := state.reads
 	look(presenceEvery, "server_unavailable:postgres", "role_missing:dispatcher")
-	if text := x.watch.Troubles()[0].Text; !strings.Contains(text, "accepts no writes: it is a standby, or read-only. Without") {
+	if text := x.watch.Troubles()[0].Why.Text; !strings.Contains(text, "accepts no writes: it is a standby, or read-only. Without") {
 		t.Errorf("the text is %q", text)
 	}
 	postgres = domain.WrapError(domain.Unavailable, "write to Postgres", errors.New("dial db.internal"))
 	look(presenceEvery, "server_unavailable:postgres", "role_missing:dispatcher")
-	if trouble := x.watch.Troubles()[0]; strings.Contains(trouble.Text, "db.internal") || !strings.Contains(trouble.Detail, "db.internal") {
+	if trouble := x.watch.Troubles()[0]; strings.Contains(trouble.Why.Text, "db.internal") || !strings.Contains(trouble.Detail, "db.internal") {
 		t.Errorf("the trouble is %+v", trouble)
 	}
 	if state.reads != reads {

@@ -30,7 +30,8 @@ type AttentionItem struct {
 	RunID       *domain.RunID       `json:"run_id,omitempty"`
 	LastSuccess *domain.LastSuccess `json:"last_success,omitempty"`
 
-	Changes []explain.Explanation `json:"changes,omitempty"` // what changed since the last success of a failing job
+	Explanation *explain.Explanation  `json:"explanation,omitempty"` // of servers and roles: what is wrong
+	Changes     []explain.Explanation `json:"changes,omitempty"`     // what changed since the last success of a failing job
 
 	RunbookURL   string        `json:"runbook_url,omitempty"`
 	Acknowledged *AttentionAck `json:"acknowledged,omitempty"`

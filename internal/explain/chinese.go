@@ -83,7 +83,8 @@ func ChineseDuration(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// In returns the text in a language. In Chinese, routes and explanations of which only the sentence is known keep the English text.
+// In returns the text in a language. In Chinese, routes, missing servers and roles, and explanations of which only the sentence is known keep the
+// English text.
 func (e *Explanation) In(language Language) string {
 	if e == nil || language == English {
 		return e.String()

@@ -67,6 +67,17 @@ const (
 	Restored     Code = "restored"      // the database was restored to an earlier state, so they may have run
 )
 
+// What is wrong with the servers and the roles of the engine. Their texts are those of the alerts.
+const (
+	ServerUnavailable    Code = "server_unavailable"
+	JetStreamUnavailable Code = "jetstream_unavailable"
+	NATSServersSilent    Code = "nats_servers_silent" // some servers of a cluster
+	PostgresBlocked      Code = "postgres_blocked"    // by another client's transaction
+	ConnectionsTaken     Code = "connections_taken"
+	RoleMissing          Code = "role_missing"      // no process of the role is up, or none of them works
+	ProcessesMissing     Code = "processes_missing" // a role has fewer processes than before
+)
+
 // How the engine ended an attempt, or a run that had not started. These are parts of a run's message, see Notes.
 const (
 	EarlierUnfinished Code = "earlier_unfinished"  // block policy discard_later: another run of the job was unfinished
@@ -110,6 +121,7 @@ func Codes() []Code {
 		AskedByName, OnlyInstance, LeastLoaded, First, Last, RoundRobin, Random, ConsistentHash, LeastFrequentlyUsed, LeastRecentlyUsed,
 		NotUsedYet, Failover, Busyover, BroadcastShard, NotExpanded,
 		NoScheduler, GroupPaused, JobPaused, Unexplained, ClockStepped, PostgresAway, Restored,
+		ServerUnavailable, JetStreamUnavailable, NATSServersSilent, PostgresBlocked, ConnectionsTaken, RoleMissing, ProcessesMissing,
 		EarlierUnfinished, TooManyHeld, CoveredBy, KilledBy, JobDeleted, NeverStarted, NotTaken, ScriptNotTaken, ShardInstanceGone,
 		OfferTooLarge, InstanceDied, StartBarred, AttemptUnknown, ResultLost, OutputLost, NoReport, ResultRefused,
 		JobEdited, ScriptEdited, ExecutorChanged, InstanceChanged,

@@ -1,6 +1,6 @@
 // Package explain holds the explanations that Belfry gives for its decisions: why a run waits, how a run was routed, why fire
-// times were missed, how the engine ended runs and attempts, and what changed since a failing job succeeded. An explanation is a code from a closed list with named
-// arguments, so programs need not parse its text.
+// times were missed, how the engine ended runs and attempts, and what changed since a failing job succeeded. It also holds the texts about servers and
+// roles that are missing. An explanation is a code from a closed list with named arguments, so programs need not parse its text.
 //
 // A Note is an explanation as it is stored: a JSON array of the code and its arguments, in the order of the table in this
 // package. An Explanation is the form of the REST API: code, named arguments, and the English sentence. Text in other languages

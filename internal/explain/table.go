@@ -242,6 +242,14 @@ var table = map[Code]entry{
 		return fmt.Sprintf("the instance changed from %s to %s", a.text("from"), a.text("to"))
 	}},
 
+	ServerUnavailable:    engineEntries[ServerUnavailable],
+	JetStreamUnavailable: engineEntries[JetStreamUnavailable],
+	NATSServersSilent:    engineEntries[NATSServersSilent],
+	PostgresBlocked:      engineEntries[PostgresBlocked],
+	ConnectionsTaken:     engineEntries[ConnectionsTaken],
+	RoleMissing:          engineEntries[RoleMissing],
+	ProcessesMissing:     engineEntries[ProcessesMissing],
+
 	Text: {nil, constant("")},
 }
 

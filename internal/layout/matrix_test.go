@@ -33,8 +33,8 @@ var matrix = []entry{
 	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
 	// The trace of a run is computed from its id.
-	// The console and the command line use the same words for servers and roles that are missing.
-	{pkg: "internal/outage", others: standardOnly},
+	// The console and the command line use the same words for servers and roles that are missing. They are explanations, which the console translates.
+	{pkg: "internal/outage", ours: []string{"internal/explain"}, others: standardOnly},
 	{pkg: "internal/words", others: standardOnly},
 	{pkg: "internal/trace", ours: []string{"internal/domain"}, others: standardOnly},
 	// Only this package and the SDK's module for OpenTelemetry build its library.

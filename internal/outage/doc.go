@@ -1,5 +1,5 @@
-// Package outage says what is wrong with the servers and the roles that the engine needs, as far as one console sees it. The texts and the runbooks
-// are those of the alerts in deploy/prometheus, so that a person reads the same words everywhere. The package has no input or output.
+// Package outage says what is wrong with the servers and the roles that the engine needs, as far as one console sees it. The texts, which package explain holds, and the
+// runbooks are those of the alerts in deploy/prometheus, so that a person reads the same words everywhere. The package has no input or output.
 //
 // A Watch keeps what was seen last and since when it is so. It knows nothing about the time before its process started, and each console has a
 // separate Watch. So two consoles may name different instants for the same trouble, and a console whose network fails names troubles that the

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Kind says what kind of trouble it is.
@@ -31,23 +33,32 @@ const (
 	NATSServers = "nats_servers" // some servers of the cluster
 )
 
+// Reason says why a server is unavailable, if Belfry knows it.
+type Reason string
+
+// The reasons of Postgres.
+const (
+	ReadOnly   Reason = explain.PostgresReadOnly   // it is a standby, or read-only
+	NotReached Reason = explain.PostgresNotReached // it was not reached since the process started, or lacks migrations
+)
+
 // The roles that the engine cannot do without.
 const (
-	Scheduler  = "scheduler"
-	Dispatcher = "dispatcher"
+	Scheduler  = explain.RoleScheduler
+	Dispatcher = explain.RoleDispatcher
 	standalone = "standalone" // a process with all roles
 )
 
 // Trouble is something that is wrong with the engine.
 type Trouble struct {
 	Kind    Kind
-	Key     string    // identifies the trouble within its kind
-	Alert   string    // the alert with the same words; empty: none
-	Since   time.Time // when this process saw it first
-	Count   int64     // servers, sessions or processes; for connections the percentage
-	Text    string    // what is wrong and what it means
-	Detail  string    // names of hosts and sessions, and errors; only for admins. May be empty
-	Runbook string    // URL
+	Key     string              // identifies the trouble within its kind
+	Alert   string              // the alert with the same words; empty: none
+	Since   time.Time           // when this process saw it first
+	Count   int64               // servers, sessions or processes; for connections the percentage
+	Why     explain.Explanation // what is wrong and what it means
+	Detail  string              // names of hosts and sessions, and errors; only for admins. May be empty
+	Runbook string              // URL
 }
 
 // ID returns the id of the trouble.
@@ -63,98 +74,43 @@ const (
 
 const runbooks = "https://github.com/belfryhq/belfry/blob/main/docs/operations.md#"
 
-// text is what an alert says, and its runbook.
-type text struct{ alert, summary, description, runbook string }
-
-func (t text) of(kind Kind, key string, count int64, summary, detail string) Trouble {
-	return Trouble{Kind: kind, Key: key, Alert: t.alert, Count: count, Text: cmp.Or(summary, t.summary) + ". " + t.description, Detail: detail, Runbook: runbooks + t.runbook}
+// trouble returns a trouble with the words of an alert, which is empty if there is none.
+func trouble(kind Kind, key, alert, runbook string, count int64, why explain.Note, detail string) Trouble {
+	return Trouble{Kind: kind, Key: key, Alert: alert, Count: count, Why: *why.Explanation(), Detail: detail, Runbook: runbooks + runbook}
 }
 
-// The words of the alerts. A summary is left empty if it contains numbers.
-func noScheduler() text {
-	return text{"BelfryNoScheduler", "No scheduler is up",
-		"Nothing fires. When a scheduler is back, each job's misfire policy decides about the late fire times.", "a-role-is-missing"}
-}
-
-func noDispatcher() text {
-	return text{"BelfryNoDispatcher", "No dispatcher is up",
-		"Results are not settled, waiting runs and retries do not start, and executors cannot reconnect.", "a-role-is-missing"}
-}
-
-func processDown() text {
-	return text{"BelfryProcessDown", "", "Other processes of the role do its work. Without them, one more failure stops the role.", "a-role-is-missing"}
-}
-
-func serverAway() text {
-	return text{"BelfryServerAway", "", "Without Postgres, nothing new fires; without NATS due runs wait. Running handlers continue and report later.",
-		"postgres-or-nats-is-unavailable"}
-}
-
-func noJetStream() text {
-	return text{"BelfryJetStreamUnavailable", "JetStream accepts no messages",
-		"Too few NATS servers are up for a quorum, or their disks are full. Due runs wait, heartbeats expire, and results stay with the executors.", "jetstream-is-unavailable"}
-}
-
-// natsServers has no alert, because no process of Belfry misses anything yet.
-func natsServers() text {
-	return text{"", "", "The others do the work. If more servers fail, JetStream has no quorum and due runs wait.", "jetstream-is-unavailable"}
-}
-
-func blocked() text {
-	return text{"BelfryBlocked", "", "Another client holds a lock that Belfry needs. The log of the dispatchers names its session. Until it ends, parts of Belfry stand still.",
-		"nothing-starts"}
-}
-
-func connections() text {
-	return text{"BelfryPostgresConnections", "", "At 100 %, Postgres refuses connections, and a process that restarts cannot work.", "postgres-nearly-full"}
-}
-
-// Away returns the trouble that a server is unavailable. The reason is for all callers and may be empty, the detail is for admins.
-func Away(server, reason, detail string) Trouble {
+// Away returns the trouble that a server is unavailable. The detail is for admins.
+func Away(server string, reason Reason, detail string) Trouble {
 	if server == JetStream {
-		return noJetStream().of(ServerUnavailable, server, 1, "", detail)
+		return trouble(ServerUnavailable, server, "BelfryJetStreamUnavailable", "jetstream-is-unavailable", 1, explain.Of(explain.JetStreamUnavailable), detail)
 	}
-	summary := server + " is unavailable"
-	if server == Postgres {
-		summary += ", or accepts no writes"
-	}
-	if reason != "" {
-		summary += ": " + reason
-	}
-	return serverAway().of(ServerUnavailable, server, 1, summary, detail)
+	return trouble(ServerUnavailable, server, "BelfryServerAway", "postgres-or-nats-is-unavailable", 1,
+		explain.Of(explain.ServerUnavailable, server, string(reason)), detail)
 }
 
+// silentServers has no alert, because no process of Belfry misses anything yet.
 func silentServers(silent []string, of int) Trouble {
-	n := len(silent)
-	return natsServers().of(ServerUnavailable, NATSServers, int64(n), fmt.Sprintf("%d of %d NATS servers %s not answer", n, of, plural(n, "does", "do")),
-		strings.Join(silent, ", "))
-}
-
-func plural(n int, one, more string) string {
-	if n == 1 {
-		return one
-	}
-	return more
+	return trouble(ServerUnavailable, NATSServers, "", "jetstream-is-unavailable", int64(len(silent)),
+		explain.Of(explain.NATSServersSilent, len(silent), of), strings.Join(silent, ", "))
 }
 
 // noRole returns the trouble that a role is missing. running says that it has processes, and none of them works.
 func noRole(role string, running int) Trouble {
-	words := noScheduler()
+	alert := "BelfryNoScheduler"
 	if role == Dispatcher {
-		words = noDispatcher()
+		alert = "BelfryNoDispatcher"
 	}
-	if running == 0 {
-		return words.of(RoleMissing, role, 1, "", "")
+	if running > 0 {
+		alert = "" // the process answers Prometheus
 	}
-	words.alert = "" // the process answers Prometheus
-	return words.of(RoleMissing, role, 1, fmt.Sprintf("No %s works, although %d %s connected to Postgres", role, running, plural(running, "process is", "processes are")), "")
+	return trouble(RoleMissing, role, alert, "a-role-is-missing", 1, explain.Of(explain.RoleMissing, role, running), "")
 }
 
 // fewer returns the trouble that processes of a role are gone.
 func fewer(role string, now, before int, gone []string) Trouble {
 	slices.Sort(gone)
-	n := before - now
-	return processDown().of(ProcessMissing, role, int64(n), fmt.Sprintf("%d %s of %d %s down", n, plural(n, role, role+"s"), before, plural(n, "is", "are")), strings.Join(gone, ", "))
+	return trouble(ProcessMissing, role, "BelfryProcessDown", "a-role-is-missing", int64(before-now),
+		explain.Of(explain.ProcessesMissing, role, before-now, before), strings.Join(gone, ", "))
 }
 
 func blockedBy(blockers []Blocker) Trouble {
@@ -164,10 +120,10 @@ func blockedBy(blockers []Blocker) Trouble {
 		sessions += b.Sessions
 		by = append(by, fmt.Sprintf("pid %d (%s)", b.PID, cmp.Or(b.Application, "without a name")))
 	}
-	return blocked().of(PostgresBlocked, locks, int64(sessions), fmt.Sprintf("A transaction in Postgres blocks %d sessions of Belfry", sessions), strings.Join(by, ", "))
+	return trouble(PostgresBlocked, locks, "BelfryBlocked", "nothing-starts", int64(sessions), explain.Of(explain.PostgresBlocked, sessions), strings.Join(by, ", "))
 }
 
 func crowded(used, most int64) Trouble {
 	percent := 100 * used / most
-	return connections().of(PostgresConnections, taken, percent, fmt.Sprintf("%d %% of the connections of Postgres are taken", percent), "")
+	return trouble(PostgresConnections, taken, "BelfryPostgresConnections", "postgres-nearly-full", percent, explain.Of(explain.ConnectionsTaken, percent), "")
 }

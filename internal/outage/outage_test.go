@@ -32,7 +32,7 @@ func servers(down ...string) []outage.Server {
 	for _, name := range []string{outage.Postgres, outage.NATS, outage.JetStream} {
 		s := outage.Server{Name: name}
 		if slices.Contains(down, name) {
-			s.Err, s.Reason = errors.New("dial db.internal:5432"), "no answer"
+			s.Err = errors.New("dial db.internal:5432")
 		}
 		all = append(all, s)
 	}
@@ -64,7 +64,7 @@ func TestServers(t *testing.T) {
 	w.Servers(at(4*time.Second), servers(outage.Postgres, outage.NATS, outage.JetStream))
 	check("without NATS, there is no JetStream", ids(&w), "server_unavailable:nats 1 since 4s; server_unavailable:postgres 1 since 2s")
 	for _, trouble := range w.Troubles() {
-		if strings.Contains(trouble.Text, "db.internal") || trouble.Detail == "" {
+		if strings.Contains(trouble.Why.Text, "db.internal") || trouble.Detail == "" {
 			t.Errorf("only the detail has addresses: %+v", trouble)
 		}
 	}
@@ -74,6 +74,20 @@ func TestServers(t *testing.T) {
 	check("two servers", ids(&w), "server_unavailable:jetstream 1 since 6s; server_unavailable:nats_servers 2 since 0s")
 	w.NATSServers(at(0), []string{"a:4222", "b:4222", "c:4222"}, 3)
 	check("all servers are silent although NATS is connected", ids(&w), "server_unavailable:jetstream 1 since 6s")
+}
+
+// A known reason is for all callers, and needs no further detail.
+func TestReasons(t *testing.T) {
+	for reason, want := range map[outage.Reason]string{
+		outage.ReadOnly:   "postgres is unavailable, or accepts no writes: it is a standby, or read-only. Without Postgres",
+		outage.NotReached: "postgres is unavailable, or accepts no writes: it was not reached yet, or lacks migrations. Without Postgres",
+	} {
+		var w outage.Watch
+		w.Servers(at(0), []outage.Server{{Name: outage.Postgres, Err: errors.New("refused"), Reason: reason}})
+		if got := w.Troubles()[0]; !strings.HasPrefix(got.Why.Text, want) || got.Detail != "" || got.Why.Args["reason"] != string(reason) {
+			t.Errorf("%s: %+v", reason, got)
+		}
+	}
 }
 
 func TestRoles(t *testing.T) {
@@ -122,7 +136,7 @@ func TestProcesses(t *testing.T) {
 			for _, trouble := range w.Troubles() {
 				if trouble.Kind == outage.ProcessMissing {
 					sign = "x"
-					if trouble.Detail != "b" || !strings.Contains(trouble.Text, "1 scheduler of 2 is down") {
+					if trouble.Detail != "b" || !strings.Contains(trouble.Why.Text, "1 scheduler of 2 is down") {
 						t.Errorf("%s: %+v", c.what, trouble)
 					}
 				}
@@ -167,7 +181,7 @@ func TestPostgres(t *testing.T) {
 	frozen := outage.State{SchedulerSilence: time.Minute}
 	look(40*time.Second, frozen, "")
 	look(60*time.Second, frozen, "role_missing:scheduler 1 since 40s")
-	if text := w.Troubles()[0].Text; !strings.Contains(text, "No scheduler works, although 1 process is connected") {
+	if text := w.Troubles()[0].Why.Text; !strings.Contains(text, "No scheduler works, although 1 process is connected") {
 		t.Errorf("a frozen scheduler: %q", text)
 	}
 }
@@ -222,7 +236,7 @@ func TestWordsOfTheAlerts(t *testing.T) {
 			if trouble.Runbook != r.Annotations["runbook_url"] {
 				t.Errorf("%s: the runbook is %s, want %s", r.Alert, trouble.Runbook, r.Annotations["runbook_url"])
 			}
-			says := trouble.Text
+			says := trouble.Why.Text
 			for _, part := range literal(r.Annotations["summary"] + ". " + r.Annotations["description"]) {
 				if !strings.Contains(says, part) {
 					t.Errorf("%s: %q lacks %q", r.Alert, says, part)

@@ -27,7 +27,7 @@ const (
 type Server struct {
 	Name   string // Postgres, NATS or JetStream
 	Err    error  // nil: it is available
-	Reason string // of Err, for all callers; may be empty
+	Reason Reason // of Err; empty: unknown. Without a reason, admins see Err
 }
 
 // State is what Postgres knows about the engine.
@@ -82,9 +82,9 @@ func (w *Watch) Servers(at time.Time, servers []Server) (ended []string) {
 		if s.Err == nil || s.Name == JetStream && down[NATS] {
 			continue
 		}
-		detail := s.Err.Error()
-		if detail == s.Reason {
-			detail = ""
+		detail := ""
+		if s.Reason == "" {
+			detail = s.Err.Error()
 		}
 		now = append(now, seen{Trouble: Away(s.Name, s.Reason, detail)})
 	}

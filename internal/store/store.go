@@ -135,6 +135,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Close closes the connections.
 func (s *Store) Close() { s.pool.Close() }
 
+// ErrReadOnly is the error of Check on a standby.
+var ErrReadOnly = domain.NewError(domain.Unavailable, "it is a standby, or read-only")
+
 // Check reports whether Postgres accepts writes, by writing a few bytes to its log without a table. It also fails on a standby, and
 // while a commit waits for a synchronous standby that is gone. Every spaceEvery calls, it also checks that Postgres can write files. All errors have the
 // code Unavailable.
@@ -146,7 +149,7 @@ func (s *Store) Check(ctx context.Context) error {
 	case err != nil:
 		return domain.WrapError(domain.Unavailable, "write to Postgres", err)
 	case !wrote:
-		return domain.NewError(domain.Unavailable, "it is a standby, or read-only")
+		return ErrReadOnly
 	}
 	if s.checks.Add(1)%spaceEvery != 1 && !s.noSpace.Load() {
 		return nil

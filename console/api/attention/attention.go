@@ -93,6 +93,9 @@ type attentionItem struct {
 	AtLeast bool            `json:"at_least,omitempty" doc:"count is a lower bound"`
 	Text    string          `json:"text" doc:"What is wrong, in English"`
 
+	Explanation *explain.Explanation `json:"explanation,omitempty" doc:"Servers and roles: what is wrong, as code and arguments"`
+	Detail      string               `json:"detail,omitempty" doc:"For admins: names of hosts and sessions, and errors. The text ends with it"`
+
 	RunID        *domain.RunID         `json:"run_id,omitempty" doc:"job_failing: the newest failed run"`
 	Reason       domain.Reason         `json:"reason,omitempty" doc:"job_failing: the reason of that run"`
 	Message      string                `json:"message,omitempty" doc:"job_failing: the first 300 characters of the message of that run"`
@@ -152,7 +155,7 @@ func (a *API) missing() []store.Item {
 		return nil
 	}
 	return rest.Each(a.Outages.Troubles(), func(t outage.Trouble) store.Item {
-		return store.Item{Kind: store.Kind(t.Kind), Key: t.Key, Cause: "present", Since: t.Since, Count: t.Count, Text: t.Text, Error: t.Detail, RunbookURL: t.Runbook}
+		return store.Item{Kind: store.Kind(t.Kind), Key: t.Key, Cause: "present", Since: t.Since, Count: t.Count, Text: t.Why.Text, Why: &t.Why, Error: t.Detail, RunbookURL: t.Runbook}
 	})
 }
 
@@ -193,11 +196,12 @@ func (a *API) letters(ctx context.Context) ([]store.Item, error) {
 
 func shown(id auth.Identity, i store.Item) attentionItem {
 	out := attentionItem{ID: i.ID(), Kind: i.Kind, Group: i.Group, JobName: i.JobName, Count: i.Count, AtLeast: i.AtLeast, Text: i.Text, Reason: i.Reason,
-		Message: i.Message, MessageParts: i.Parts, LastSuccess: i.LastSuccess, Changes: i.Changes, RunbookURL: i.RunbookURL}
+		Explanation: i.Why, Message: i.Message, MessageParts: i.Parts, LastSuccess: i.LastSuccess, Changes: i.Changes, RunbookURL: i.RunbookURL}
 	if rest.HidesSecrets(id) { // the text contains the message
 		out.Text = domain.Mask(out.Text)
 	}
 	if i.Error != "" && id.Role == account.Admin {
+		out.Detail = i.Error
 		out.Text = strings.TrimSuffix(out.Text, ".") + ": " + i.Error
 	}
 	if i.JobID != 0 {

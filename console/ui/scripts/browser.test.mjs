@@ -10,6 +10,7 @@ import { events } from "./browser/events.mjs";
 import { executors } from "./browser/executors.mjs";
 import { focus } from "./browser/focus.mjs";
 import { jobs } from "./browser/jobs.mjs";
+import { outages } from "./browser/outages.mjs";
 import { plain } from "./browser/plain.mjs";
 import { runs } from "./browser/runs.mjs";
 import { onStage } from "./browser/stage.mjs";
@@ -27,4 +28,5 @@ onStage(
   executors,
   focus,
   attention,
+  outages,
 );

@@ -50,12 +50,13 @@ func Kinds() []Kind {
 // Item is something that needs attention.
 type Item struct {
 	Kind  Kind
-	Key   string    // identifies the item within its kind
-	Cause string    // if it changes, an acknowledgement ends
-	Group string    // empty: none
-	Since time.Time // zero: unknown
-	Count int64     // failed runs in a row, jobs, runs, fire times, deliveries, or letters
-	Text  string    // in English
+	Key   string               // identifies the item within its kind
+	Cause string               // if it changes, an acknowledgement ends
+	Group string               // empty: none
+	Since time.Time            // zero: unknown
+	Count int64                // failed runs in a row, jobs, runs, fire times, deliveries, or letters
+	Text  string               // in English
+	Why   *explain.Explanation // Text as code and arguments, for servers and roles
 
 	JobID       domain.JobID // 0: none
 	JobName     string
@@ -66,7 +67,7 @@ type Item struct {
 	Parts       []explain.Explanation
 	LastSuccess *domain.LastSuccess
 	Changes     []explain.Explanation // what changed between the last success and that run
-	Error       string                // why a delivery failed; only for admins
+	Error       string                // why a delivery failed, or details of servers and roles; only for admins
 	AtLeast     bool                  // count is a lower bound
 	Ack         *Ack
 }

@@ -1,4 +1,7 @@
-/** misfits runs in the page. It returns by how much the page is wider than its window, and which rows of lists are higher than three lines. */
+/**
+ * misfits runs in the page. It returns by how much the page is wider than its window, which rows of lists are higher than three lines, and which lists
+ * have columns without a head.
+ */
 export function misfits() {
   const faults = [];
   const over = document.documentElement.scrollWidth - document.documentElement.clientWidth;
@@ -27,6 +30,13 @@ export function misfits() {
     const visible = cell.getClientRects().length > 0;
     if (visible && cell.getBoundingClientRect().width < 90)
       faults.push(`the main column is ${Math.round(cell.getBoundingClientRect().width)} px wide`);
+  }
+  for (const table of document.querySelectorAll("main table.list:not(.compact)")) {
+    const shown = (row) => [...(row?.cells ?? [])].filter((c) => getComputedStyle(c).display !== "none");
+    const heads = shown(table.tHead?.rows[0]);
+    const cells = shown(table.querySelector("tbody tr:not(.detail)"));
+    if (heads.length && cells.length && !cells.some((c) => c.colSpan > 1) && heads.length !== cells.length)
+      faults.push(`a list has ${cells.length} columns with ${heads.length} heads: ${table.tHead.innerText}`);
   }
   return [...new Set(faults)].slice(0, 4);
 }

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { explain, message, type Code, type Explanation } from "./explain";
+import { explain, message, type Code, type Explanation, type Values } from "./explain";
 import { zhExplain } from "./explain.zh";
 
 const contract = JSON.parse(readFileSync(new URL("../../../api/testdata/openapi.json", import.meta.url), "utf8")) as {
@@ -44,6 +44,14 @@ const values = {
   deadline_ms: 1500,
   bytes: 900,
   step_ms: 30_000,
+  server: "postgres",
+  silent: 1,
+  servers: 3,
+  sessions: 4,
+  percent: 95,
+  role: "dispatcher",
+  missing: 1,
+  processes: 2,
   from: "2026-01-01",
   to: "2026-01-02",
 };
@@ -75,6 +83,22 @@ test("explanations show their values", () => {
   );
   expect(explain(zhExplain, { code: "no_scheduler", args: values, text: "" })).toBe(
     "调度器未能在到期后 5 秒内处理（最多迟了 1 小时 2 分 3 秒）；执行器组 web 由 ann 暂停，自 2026-01-01 起；按策略补跑最近 100 次",
+  );
+});
+
+test("missing servers and roles are named in Chinese, with the values and the known reasons", () => {
+  const zh = (code: Code, args: Values) => explain(zhExplain, { code, args, text: "" });
+  expect(zh("server_unavailable", { server: "postgres", reason: "read_only" })).toMatch(
+    /^Postgres 不可用，或不接受写入：它是备库，或处于只读状态。/,
+  );
+  expect(zh("server_unavailable", { server: "nats", reason: "" })).toMatch(/^NATS 不可用。/);
+  expect(zh("nats_servers_silent", { silent: 1, servers: 3 })).toMatch(/^3 个 NATS 服务器中有 1 个没有响应。/);
+  expect(zh("role_missing", { role: "scheduler", processes: 0 })).toMatch(/^没有调度器在线。不会触发任何任务。/);
+  expect(zh("role_missing", { role: "dispatcher", processes: 2 })).toMatch(
+    /^没有分发器在工作，尽管有 2 个进程连接到了 Postgres。结果/,
+  );
+  expect(zh("processes_missing", { role: "console", missing: 1, processes: 2 })).toMatch(
+    /^2 个控制台进程中有 1 个不在线。/,
   );
 });
 

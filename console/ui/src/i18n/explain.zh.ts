@@ -1,4 +1,5 @@
 // The Chinese texts of explanations, one for each code of the contract. The English text comes with the explanation.
+import { serverName } from "../lib/servers";
 import type { Explanations, Values } from "./explain";
 
 const count = (v: Values, name: string) => Number(v[name] ?? 0);
@@ -50,6 +51,21 @@ const refusals: Record<string, string> = {
   stale: "派发依据的心跳已过期",
   unsupported: "不支持",
   other: "其他原因",
+};
+
+const serverReasons: Record<string, string> = {
+  read_only: "它是备库，或处于只读状态",
+  not_reached: "尚未连接成功，或缺少迁移",
+};
+const roleNames: Record<string, string> = {
+  scheduler: "调度器",
+  dispatcher: "分发器",
+  console: "控制台",
+  gateway: "网关",
+};
+const missingRoles: Record<string, string> = {
+  scheduler: "不会触发任何任务。调度器恢复后，由各任务的错过触发策略处理迟到的触发时间。",
+  dispatcher: "结果得不到结算，等待中的运行和重试不会开始，执行器无法重新连接。",
 };
 
 /** duration writes milliseconds as 1 小时 2 分 3 秒. */
@@ -186,6 +202,24 @@ export const zhExplain: Explanations = {
   script_edited: (v) => `脚本已修改：从版本 ${count(v, "from")} 到版本 ${count(v, "to")}`,
   executor_changed: (v) => `执行器版本从 ${name(v, "from")} 变为 ${name(v, "to")}`,
   instance_changed: (v) => `实例从 ${name(v, "from")} 变为 ${name(v, "to")}`,
+
+  server_unavailable: (v) =>
+    `${serverName(name(v, "server"))} 不可用${v.server === "postgres" ? "，或不接受写入" : ""}${v.reason ? `：${serverReasons[name(v, "reason")] ?? name(v, "reason")}` : ""}。没有 Postgres 时不会触发新的运行；没有 NATS 时到期的运行会等待。正在执行的处理器会继续执行，稍后报告结果。`,
+  jetstream_unavailable: () =>
+    "JetStream 不接受消息。在线的 NATS 服务器达不到法定数量，或者磁盘已满。到期的运行会等待，心跳会过期，结果保留在执行器上。",
+  nats_servers_silent: (v) =>
+    `${count(v, "servers")} 个 NATS 服务器中有 ${count(v, "silent")} 个没有响应。其余服务器承担全部工作。如果还有服务器失效，JetStream 将达不到法定数量，到期的运行会等待。`,
+  postgres_blocked: (v) =>
+    `Postgres 中的一个事务阻塞了 Belfry 的 ${count(v, "sessions")} 个会话。另一个客户端持有 Belfry 需要的锁，分发器的日志写明了是哪个会话。在它结束之前，Belfry 的部分功能会停顿。`,
+  connections_taken: (v) =>
+    `Postgres 的连接已占用 ${count(v, "percent")}%。达到 100% 时，Postgres 会拒绝连接，重启的进程将无法工作。`,
+  role_missing: (v) => {
+    const role = roleNames[name(v, "role")] ?? name(v, "role");
+    const silent = `没有${role}在工作，尽管有 ${count(v, "processes")} 个进程连接到了 Postgres`;
+    return `${count(v, "processes") > 0 ? silent : `没有${role}在线`}。${missingRoles[name(v, "role")] ?? ""}`;
+  },
+  processes_missing: (v) =>
+    `${count(v, "processes")} 个${roleNames[name(v, "role")] ?? ` ${name(v, "role")} `}进程中有 ${count(v, "missing")} 个不在线。该角色的其他进程承担全部工作。在此期间再有一次故障，该角色就会停止工作。`,
 
   text: (_, text) => text, // a handler's own words, or a sentence of an older release
 };

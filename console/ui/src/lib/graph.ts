@@ -56,3 +56,25 @@ export function layOut(job: number, known: GraphJob[]): Graph {
     .flatMap((j) => j.children.filter((c) => level.has(c.id)).map((c) => ({ from: j.id, to: c.id, on: c.on })));
   return { nodes, edges, levels: 1 + Math.max(0, ...nodes.map((n) => n.level)), rows: Math.max(1, ...filled.values()) };
 }
+
+/**
+ * stack places the nodes of a graph below each other, for a narrow window: the parents of the job, the job, and below each job its children. A job
+ * with several parents is below the first one in the column before its own.
+ */
+export function stack(g: Graph, job: number): Graph {
+  const by = new Map(g.nodes.map((n) => [n.id, n]));
+  const here = by.get(job)?.level ?? 0;
+  const order = g.nodes.filter((n) => n.level < here);
+  const placed = new Set(order.map((n) => n.id));
+  const place = (n: Node) => {
+    if (placed.has(n.id)) return;
+    placed.add(n.id);
+    order.push(n);
+    for (const e of g.edges) {
+      const to = by.get(e.to);
+      if (e.from === n.id && to?.level === n.level + 1) place(to);
+    }
+  };
+  for (const n of g.nodes) place(n);
+  return { ...g, nodes: order.map((n, row) => ({ ...n, row })), rows: order.length };
+}

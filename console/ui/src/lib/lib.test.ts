@@ -9,7 +9,7 @@ import { clockChanges, fixedTimes, transitions } from "./dst";
 import { draftFrom, fromYaml, toYaml, YamlFault } from "./jobyaml";
 import { inTurn } from "./inturn";
 import { changedFields } from "./changes";
-import { layOut } from "./graph";
+import { layOut, stack } from "./graph";
 import { grid } from "./grid";
 import { merge } from "./live";
 import { fits, lineInAttempt } from "./loglines";
@@ -413,6 +413,30 @@ describe("graph of jobs", () => {
     expect(levels(layOut(1, [job(1, 2), job(2, 1)]))).toMatchObject({ 1: expect.any(Number), 2: expect.any(Number) });
     expect(layOut(1, [job(1, 1)]).nodes).toHaveLength(1);
     expect(layOut(1, [job(1, 2), job(2, 3), job(3, 2)]).nodes).toHaveLength(3);
+  });
+});
+
+describe("graph of jobs in a narrow window", () => {
+  const job = (id: number, ...children: number[]) => ({
+    id,
+    enabled: true,
+    children: children.map((c) => ({ id: c, on: "success" })),
+  });
+  const order = (here: number, ...jobs: ReturnType<typeof job>[]) =>
+    stack(layOut(here, jobs), here).nodes.map((n) => `${"-".repeat(n.level)}${n.id}`);
+  it("has one job in each row, and children below their parent", () => {
+    expect(order(3, job(1, 3), job(2, 3), job(3, 4, 5), job(4, 6), job(5), job(6))).toEqual([
+      "1",
+      "2",
+      "-3",
+      "--4",
+      "---6",
+      "--5",
+    ]);
+  });
+  it("has each job once, below a parent in the column before", () => {
+    expect(order(1, job(1, 2, 3), job(2, 4), job(3, 2), job(4))).toEqual(["1", "-3", "--2", "---4"]);
+    expect(order(1, job(1, 2), job(2, 3), job(3, 2))).toHaveLength(3);
   });
 });
 

@@ -32,9 +32,9 @@ export default function BulkActions() {
           <table className="list">
             <thead>
               <tr>
-                <th>{t("audit.what")}</th>
+                <th className="grow">{t("audit.what")}</th>
                 <th>{t("run.state")}</th>
-                <th className="col-number">{t("bulk.runs")}</th>
+                <th className="col-number mid keep">{t("bulk.runs")}</th>
                 <th className="wide">{t("bulk.which")}</th>
                 <th className="mid">{t("audit.who")}</th>
                 <th className="mid">{t("audit.when")}</th>
@@ -43,15 +43,29 @@ export default function BulkActions() {
             <tbody>
               {items.map((a) => (
                 <tr key={a.id}>
-                  <td>
+                  <td className="grow">
                     <Link href={`/bulk/${a.id}`} data-row className="row-link">
                       {t(`bulk.title.${a.action}`)}
                     </Link>
+                    <div className="narrow-only">
+                      <div className="clamp one">
+                        <FilterWords filter={a.filter} jobs={a.jobs} />
+                      </div>
+                    </div>
+                    <div className="phone-only">
+                      <div className="clamp one faint">
+                        <span className="phone-too">
+                          {t("bulk.progress", { done: processed(a), n: runCount(a) })}
+                          {" · "}
+                        </span>
+                        {a.created_by} · <Instant at={a.created_at} now={now} />
+                      </div>
+                    </div>
                   </td>
                   <td>
                     <BulkState state={a.state} />
                   </td>
-                  <td className="num">{t("bulk.progress", { done: processed(a), n: runCount(a) })}</td>
+                  <td className="num mid keep">{t("bulk.progress", { done: processed(a), n: runCount(a) })}</td>
                   <td className="wide message">
                     <div className="clamp">
                       <FilterWords filter={a.filter} jobs={a.jobs} />

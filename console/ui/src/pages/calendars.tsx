@@ -24,6 +24,7 @@ export default function Calendars() {
   const list = useCalendars();
   const names = weekdayNames(language, "short");
   const today = isoDay(new Date());
+  const weekdays = (c: Calendar) => c.weekdays.map((w) => names[w]).join(language === "zh" ? "、" : ", ");
   const next = (c: Calendar) => c.dates.find((d) => d >= today);
   const add = may.administer && (
     <Button
@@ -59,12 +60,17 @@ export default function Calendars() {
             id={(c) => c.name}
             name={(c) => c.name}
             columns={[
-              { head: t("field.name"), className: "grow", cell: (c) => <Name calendar={c} next={next(c)} /> },
+              {
+                head: t("field.name"),
+                className: "grow",
+                cell: (c) => <Name calendar={c} next={next(c)} weekdays={weekdays(c)} />,
+              },
               {
                 head: t("calendars.weekdays"),
+                className: "mid keep",
                 cell: (c) => (
-                  <div className="clamp" title={c.weekdays.map((w) => names[w]).join(", ")}>
-                    {c.weekdays.map((w) => names[w]).join(", ") || none}
+                  <div className="clamp" title={weekdays(c)}>
+                    {weekdays(c) || none}
                   </div>
                 ),
               },
@@ -116,8 +122,8 @@ export default function Calendars() {
   );
 }
 
-/** Name is a calendar's name with its description. On a phone, it also has the next date off. */
-function Name({ calendar: c, next }: { calendar: Calendar; next?: string }) {
+/** Name is a calendar's name with its description. In a narrow table, it also has the days off, which are columns of a wide one. */
+function Name({ calendar: c, next, weekdays }: { calendar: Calendar; next?: string; weekdays: string }) {
   const t = useT();
   return (
     <>
@@ -129,13 +135,12 @@ function Name({ calendar: c, next }: { calendar: Calendar; next?: string }) {
       <div className="clamp one faint" title={c.description}>
         {c.description}
       </div>
-      {c.dates.length > 0 && (
-        <div className="phone-only">
-          <div className="clamp one faint">
-            {t("calendars.dates")}: {c.dates.length} <span className="num">{next && `· ${next}`}</span>
-          </div>
+      <div className="phone-only">
+        <div className="clamp one faint">
+          {weekdays && <span className="phone-too">{weekdays} · </span>}
+          {t("calendars.days", { n: c.dates.length })} <span className="num">{next && `· ${next}`}</span>
         </div>
-      )}
+      </div>
     </>
   );
 }

@@ -82,7 +82,7 @@ export default function Executors() {
                           </div>
                         )}
                       </td>
-                      <td>
+                      <td className="group-state">
                         <GroupState group={g} />
                       </td>
                       <td className="num">{g.instances}</td>

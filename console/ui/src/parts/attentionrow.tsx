@@ -1,4 +1,5 @@
-// The rows of the list Needs attention. Each row has three lines, so that no element moves when a row shows another item.
+// The rows of the list Needs attention. Each row has three lines, so that no element moves when a row shows another item. Only missing servers and
+// roles, which are explained in full, may need more.
 import { Button } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "wouter";
@@ -46,9 +47,10 @@ export function AttentionRow({
   const t = useT();
   const what = useWhat(item, missed);
   const severe = ["server_unavailable", "role_missing", "job_failing", "group_without_executors"].includes(item.kind);
-  const named = item.kind === "dead_letters" || engineKinds.includes(item.kind); // by its kind
+  const ofEngine = engineKinds.includes(item.kind);
+  const named = item.kind === "dead_letters" || ofEngine; // by its kind
   return (
-    <li className={`attention-row${gone ? " gone" : ""}`} data-item={item.id}>
+    <li className={`attention-row${gone ? " gone" : ""}${ofEngine ? " whole" : ""}`} data-item={item.id}>
       <span className="attention-name">
         <span className={severe ? "bad" : "warn"}>
           {item.kind === "job_failing" ? (
@@ -145,8 +147,13 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
       return {
         name: kindName(t, item.kind),
         href: may.administer ? "/system" : undefined,
-        says: item.text,
-        helps: <Runbook url={item.runbook_url} />,
+        says: item.explanation ? explain(item.explanation) : item.text,
+        helps: (
+          <>
+            <Runbook url={item.runbook_url} />
+            {item.detail && ` · ${item.detail}`}
+          </>
+        ),
       };
     case "job_failing": {
       const said = message({ message: item.message ?? "", message_parts: item.message_parts });
@@ -201,7 +208,7 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
         name,
         href: may.administer ? "/alert-channels" : undefined,
         says: t("attention.says.alert_undelivered", { n }),
-        helps: "",
+        helps: item.detail ?? "",
       };
     case "dead_letters":
       return {

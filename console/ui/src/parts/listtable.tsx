@@ -109,7 +109,11 @@ export function ListTable<I>({
 }
 
 /** headClass keeps the classes that hide a column at some widths. The others are about the content of cells. */
-const headClass = (name = "") => name.split(" ").find((c) => c === "mid" || c === "wide");
+const headClass = (name = "") =>
+  name
+    .split(" ")
+    .filter((c) => ["mid", "wide", "keep"].includes(c))
+    .join(" ") || undefined;
 
 function RowMenu({ name, actions, remove }: { name: string; actions: Action[]; remove?: () => void }) {
   const t = useT();

@@ -38,14 +38,14 @@ export function RunGrid({
     return i % 4 === 0 ? `+${i / 2}m` : "";
   };
   return (
-    <div className="table-box" tabIndex={0} role="group" aria-label={t("grid.title")}>
-      <table className="run-grid">
+    <div className="table-box" role="group" aria-label={t("grid.title")}>
+      <table className={`run-grid run-grid-${g.unit}`}>
         <thead>
           <tr>
             <td />
             {g.rows[0]?.cells.map((_, i) => (
               <th key={i} scope="col">
-                {column(i)}
+                <span>{column(i)}</span>
               </th>
             ))}
           </tr>
@@ -82,12 +82,26 @@ export function RunGrid({
         </tbody>
       </table>
       <p className="grid-legend faint">
-        <i className="grid-cell mark-succeeded" />
-        {t("state.succeeded")} <i className="grid-cell mark-failed">×</i>
-        {t("state.failed")} <i className="grid-cell mark-missed">!</i>
-        {t("grid.missed.legend")} <i className="grid-cell mark-running" />
-        {t("state.running")} <i className="grid-cell mark-skipped" />
-        {t("overview.rest")}
+        <span>
+          <i className="grid-cell mark-succeeded" />
+          {t("state.succeeded")}
+        </span>
+        <span>
+          <i className="grid-cell mark-failed">×</i>
+          {t("state.failed")}
+        </span>
+        <span>
+          <i className="grid-cell mark-missed">!</i>
+          {t("grid.missed.legend")}
+        </span>
+        <span>
+          <i className="grid-cell mark-running" />
+          {t("state.running")}
+        </span>
+        <span>
+          <i className="grid-cell mark-skipped" />
+          {t("overview.rest")}
+        </span>
       </p>
     </div>
   );

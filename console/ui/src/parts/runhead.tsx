@@ -38,11 +38,15 @@ export function RunHead({ run: r }: { run: RunDetail }) {
           </>
         }
         sub={
-          <>
-            {r.group} · {t(`cause.${r.cause}`)} · <Instant at={r.fire_time ?? r.created_at} />
-            {r.duration_ms != null && ` · ${t("run.took", { d: shortDuration(r.duration_ms) })}`} ·{" "}
-            <span className="mono faint">{r.id}</span> <Copy text={r.id} label={t("run.copyid")} />
-          </>
+          <div className="run-sub">
+            <span>
+              {r.group} · {t(`cause.${r.cause}`)} · <Instant at={r.fire_time ?? r.created_at} />
+              {r.duration_ms != null && ` · ${t("run.took", { d: shortDuration(r.duration_ms) })}`}
+            </span>
+            <span>
+              <span className="mono faint">{r.id}</span> <Copy text={r.id} label={t("run.copyid")} />
+            </span>
+          </div>
         }
       >
         {may.operate && !final(r.state) && (
