@@ -100,7 +100,7 @@ func TestHeldResult(t *testing.T) {
 		w.endOf(o)
 	}
 	release()
-	if n := g.resultsRead(); n > len(offers) {
-		t.Errorf("%d results were read for %d runs", n, len(offers))
+	if n := g.resultsRead(); n != 1 {
+		t.Errorf("a result was read %d times", n)
 	}
 }

@@ -336,8 +336,8 @@ type gate struct {
 	mu     sync.Mutex
 	closed bool
 	sent   func()
-	sends  []int // how many sends each statement recorded
-	read   int   // results
+	sends  []int         // how many sends each statement recorded
+	read   map[int64]int // how often each result was read by its log id
 }
 
 var errClosedGate = domain.NewError(domain.Unavailable, "the gate is closed")
@@ -383,15 +383,23 @@ func (g *gate) Results(ctx context.Context, logIDs []int64) ([]gateway.Send, err
 	sends, err := g.Store.Results(ctx, logIDs)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.read += len(sends)
+	if g.read == nil {
+		g.read = make(map[int64]int)
+	}
+	for _, s := range sends {
+		g.read[s.LogID]++
+	}
 	return sends, err
 }
 
-// resultsRead returns how many results were read by their log ids.
-func (g *gate) resultsRead() int {
+// resultsRead returns how often the result was read that was read most often.
+func (g *gate) resultsRead() (most int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.read
+	for _, n := range g.read {
+		most = max(most, n)
+	}
+	return most
 }
 
 // statements returns how many statements recorded sends.
