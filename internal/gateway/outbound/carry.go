@@ -170,7 +170,7 @@ const mostSends = 100
 
 // recordSends records that the requests of attempts will be made now, and returns the instants of those that may be made, by log id. Attempts that are due at the same
 // instant are recorded together.
-func (t *tender) recordSends(attempts []*address.Attempt) (map[int64]time.Time, error) {
+func (t *carrier) recordSends(attempts []*address.Attempt) (map[int64]time.Time, error) {
 	ids := make([]int64, len(attempts))
 	for i, a := range attempts {
 		ids[i] = a.LogID

@@ -72,7 +72,7 @@ func newTender(f *Fleet, a gateway.Address, begun clock.Instant) *tender {
 		BootID: a.BootID, Epoch: a.Epoch, Capacity: capacity, Languages: languagesOf(a.Kind), PerHandler: a.Kind == string(protocol.KindGo),
 	})
 	t.presence = address.NewPresence(f.Patience, a.Kind, a.Registrations, a.SourceChangedAt, begun)
-	t.sendings = &batch[*address.Attempt, map[int64]time.Time]{most: mostSends, do: t.recordSends}
+	t.sendings = &batch[*address.Attempt, map[int64]time.Time]{most: mostSends, do: (&carrier{t}).recordSends}
 	t.ctx, t.cancel = context.WithCancel(f.work)
 	return t
 }
