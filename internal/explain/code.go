@@ -67,7 +67,7 @@ const (
 	Restored     Code = "restored"      // the database was restored to an earlier state, so they may have run
 )
 
-// What is wrong with the servers and the roles of the engine. Their texts are those of the alerts.
+// Faults of servers and roles. Their texts are those of the alerts.
 const (
 	ServerUnavailable    Code = "server_unavailable"
 	JetStreamUnavailable Code = "jetstream_unavailable"

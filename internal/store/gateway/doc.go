@@ -1,8 +1,8 @@
 // Package gateway keeps what gateways to XXL-JOB executors share: the groups that are open for such executors, the addresses that the
 // executors have registered, and the runs that were sent to them.
 //
-// Each method is one transaction, and each error is a domain.Error. An error with the code Unavailable can be a deadlock of two batches; the
-// caller repeats the call.
+// Each method is one transaction, except that Finish and Settle take a second one for sends that have ended or were settled before.
+// Each error is a domain.Error. An error with the code Unavailable can be a deadlock of two batches; the caller repeats the call.
 //
 // # Addresses
 //

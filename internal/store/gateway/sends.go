@@ -194,18 +194,15 @@ func (s *Store) Finish(ctx context.Context, groups []string, ends []End) ([]Disp
 
 // finishSent stores the ends of sends that have not ended, which is the usual case. rest has the ends that it does not store, and at their places.
 func (s *Store) finishSent(ctx context.Context, groups []string, ends []End) (out []Disposition, rest []End, at []int, err error) {
-	p := sqlcgen.FinishSentParams{Groups: groups}
-	place := make(map[int64]int, len(ends)) // of the first end of each send
+	first := make([]End, 0, len(ends))      // of each send
+	place := make(map[int64]int, len(ends)) // of these
 	for i, e := range ends {
-		if _, repeated := place[e.LogID]; repeated {
-			continue
+		if _, repeated := place[e.LogID]; !repeated {
+			place[e.LogID], first = i, append(first, e)
 		}
-		place[e.LogID] = i
-		r := e.Result
-		p.LogIds, p.Outcomes, p.Reasons = append(p.LogIds, e.LogID), append(p.Outcomes, r.Outcome), append(p.Reasons, r.Reason)
-		p.Messages, p.Outputs = append(p.Messages, r.Message), append(p.Outputs, r.Output)
-		p.Killed, p.Permanents = append(p.Killed, e.Killed), append(p.Permanents, r.Permanent)
 	}
+	p := columns(first)
+	p.Groups = groups
 	finished, err := s.q.FinishSent(ctx, p)
 	if err != nil {
 		return nil, nil, nil, pgerr.Translate(err)
@@ -214,12 +211,27 @@ func (s *Store) finishSent(ctx context.Context, groups []string, ends []End) (ou
 	for _, id := range finished {
 		out[place[id]] = Finished
 	}
-	for i, d := range out {
-		if d == "" {
-			rest, at = append(rest, ends[i]), append(at, i)
+	for i, e := range ends {
+		switch {
+		case out[i] != "":
+		case out[place[e.LogID]] == Finished:
+			out[i] = Repeated
+		default:
+			rest, at = append(rest, e), append(at, i)
 		}
 	}
 	return out, rest, at, nil
+}
+
+// columns returns the values of ends as columns. Groups is empty.
+func columns(ends []End) (p sqlcgen.FinishSentParams) {
+	for _, e := range ends {
+		r := e.Result
+		p.LogIds, p.Outcomes, p.Reasons = append(p.LogIds, e.LogID), append(p.Outcomes, r.Outcome), append(p.Reasons, r.Reason)
+		p.Messages, p.Outputs = append(p.Messages, r.Message), append(p.Outputs, r.Output)
+		p.Killed, p.Permanents = append(p.Killed, e.Killed), append(p.Permanents, r.Permanent)
+	}
+	return p
 }
 
 // Lose declares sends of the group lost that were taken or are unknown. The outcome of a result is failed.
@@ -231,15 +243,13 @@ func (s *Store) Lose(ctx context.Context, group string, ends []End) ([]Dispositi
 }
 
 func (s *Store) finish(ctx context.Context, groups []string, ends []End, from ...State) ([]Disposition, error) {
-	p := sqlcgen.FinishParams{N: int32(len(ends)), Groups: groups}
+	c := columns(ends)
+	p := sqlcgen.FinishParams{
+		N: int32(len(ends)), Groups: groups, LogIds: c.LogIds, Outcomes: c.Outcomes, Reasons: c.Reasons, Messages: c.Messages, Outputs: c.Outputs,
+		Killed: c.Killed, Permanents: c.Permanents,
+	}
 	for _, f := range from {
 		p.FromStates = append(p.FromStates, string(f))
-	}
-	for _, e := range ends {
-		r := e.Result
-		p.LogIds, p.Outcomes, p.Reasons = append(p.LogIds, e.LogID), append(p.Outcomes, r.Outcome), append(p.Reasons, r.Reason)
-		p.Messages, p.Outputs = append(p.Messages, r.Message), append(p.Outputs, r.Output)
-		p.Killed, p.Permanents = append(p.Killed, e.Killed), append(p.Permanents, r.Permanent)
 	}
 	rows, err := s.q.Finish(ctx, p)
 	if err != nil {

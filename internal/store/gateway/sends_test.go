@@ -118,8 +118,9 @@ func TestFinish(t *testing.T) {
 	got, err := w.Finish(t.Context(), []string{"g", "other"}, []gateway.End{
 		end(ids[5], "failed", "lost", true), end(ids[0], "succeeded", "", false), end(ids[0], "failed", "handler_error", false), end(ids[1], "unstarted", "", false), end(ids[2], "failed", "timeout", false),
 		end(ids[3], "failed", "lost", true), end(ids[4], "failed", "lost", true), end(ids[6], "succeeded", "", false), end(foreign[0], "succeeded", "", false), end(1, "succeeded", "", false),
+		end(ids[1], "succeeded", "", false),
 	})
-	want := []gateway.Disposition{gateway.Finished, gateway.Finished, gateway.Repeated, gateway.Finished, gateway.Finished, gateway.Finished, gateway.Finished, gateway.NotSent, gateway.NoSend, gateway.NoSend}
+	want := []gateway.Disposition{gateway.Finished, gateway.Finished, gateway.Repeated, gateway.Finished, gateway.Finished, gateway.Finished, gateway.Finished, gateway.NotSent, gateway.NoSend, gateway.NoSend, gateway.Repeated}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
