@@ -68,7 +68,11 @@ UPDATE gateway_sends s SET kill_reason = @reason WHERE s.log_id = ANY (@log_ids:
 
 -- name: FinishSent :many
 -- Finishes sends that were sent and have not ended. No two ends are of one send. @killed means that the executor says that a kill ended the run: if there was a kill, its
--- reason counts.
+-- reason counts. Rows are locked in order, because two batches can have the same sends.
+WITH locked AS (
+    SELECT s.log_id FROM gateway_sends s
+     WHERE s.log_id = ANY (@log_ids::bigint[]) AND s.group_name = ANY (@groups::text[]) AND s.state IN ('sending', 'taken', 'unknown') ORDER BY s.log_id FOR UPDATE
+)
 UPDATE gateway_sends s
    SET state = CASE WHEN w.outcome = 'unstarted' THEN w.outcome ELSE 'ended' END, unstarted = w.outcome = 'unstarted', ended_at = clock_timestamp(),
        outcome = CASE WHEN w.killed AND s.kill_reason IN ('killed', 'covered') THEN 'cancelled' ELSE w.outcome END,
@@ -76,7 +80,8 @@ UPDATE gateway_sends s
        message = w.message, output = w.output, permanent = w.permanent
   FROM (SELECT unnest(@log_ids::bigint[]) AS log_id, unnest(@outcomes::text[]) AS outcome, unnest(@reasons::text[]) AS reason,
                unnest(@messages::text[]) AS message, unnest(@outputs::text[]) AS output, unnest(@killed::boolean[]) AS killed, unnest(@permanents::boolean[]) AS permanent) w
- WHERE s.log_id = w.log_id AND s.group_name = ANY (@groups::text[]) AND s.state IN ('sending', 'taken', 'unknown')
+  JOIN locked l ON l.log_id = w.log_id
+ WHERE s.log_id = l.log_id
 RETURNING s.log_id;
 
 -- name: Finish :many
