@@ -1,7 +1,7 @@
 // Scenes of a person on call: what needs attention, why a job fails, the slowest jobs, pauses. They are part of ../browser.test.mjs.
 import assert from "node:assert/strict";
 import { until } from "./belfry.mjs";
-import { counted, heading, scene } from "./scene.mjs";
+import { counted, focusedIn, heading, scene } from "./scene.mjs";
 
 export function attention(stage) {
   const call = (...of) => stage.call(...of);
@@ -65,7 +65,7 @@ export function attention(stage) {
       await row.getByRole("link", { name: "month-end" }).focus();
       await page.keyboard.press("a");
       const dialog = page.getByRole("dialog", { name: "Acknowledge month-end" });
-      await dialog.waitFor();
+      await focusedIn(dialog);
       await page.keyboard.type("mei asks the ledger's team");
       await page.keyboard.press("Enter");
       await dialog.waitFor({ state: "detached" });
@@ -240,7 +240,7 @@ export function attention(stage) {
       page.on("request", (r) => r.url().includes("/api/v1/search") && asked.push(r.url()));
       const open = async (text, name, address) => {
         await page.keyboard.press("Control+k");
-        await page.getByRole("combobox").waitFor();
+        await focusedIn(page.getByRole("dialog"));
         const before = asked.length;
         await page.getByRole("combobox").fill(text);
         const options = page.getByRole("option");

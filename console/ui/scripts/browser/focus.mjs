@@ -1,7 +1,7 @@
 // Scenes of the focus. They are part of ../browser.test.mjs.
 import assert from "node:assert/strict";
 import { until } from "./belfry.mjs";
-import { ready, scene } from "./scene.mjs";
+import { focusedIn, ready, scene } from "./scene.mjs";
 
 export function focus(stage) {
   const call = (...of) => stage.call(...of);
@@ -24,6 +24,10 @@ export function focus(stage) {
           return el.getAttribute("aria-label") ?? el.getAttribute("href") ?? el.textContent ?? el.tagName;
         });
       const stays = (what, when) => until(`the focus on ${what} ${when}`, async () => (await focused()) === what, 20);
+      const choose = async (item) => {
+        await focusedIn(page.getByRole("menu"));
+        await page.getByRole("menuitem", { name: item }).press("Enter");
+      };
       const reread = async (path) => {
         for (let n = 0; n < 2; n++) await page.waitForResponse((r) => new URL(r.url()).pathname === path);
       };
@@ -35,14 +39,15 @@ export function focus(stage) {
       await more.focus();
       await page.keyboard.press("Enter");
       await page.getByRole("menuitem", { name: "Edit" }).waitFor();
+      await focusedIn(page.getByRole("menu"));
       await page.keyboard.press("ArrowDown");
       await page.keyboard.press("Escape");
       await page.getByRole("menu").waitFor({ state: "detached" });
       await stays(menu, "after the menu");
       // A dialog that a menu opened.
       await page.keyboard.press("Enter");
-      await page.getByRole("menuitem", { name: "Delete" }).press("Enter");
-      await page.getByRole("dialog").waitFor();
+      await choose("Delete");
+      await focusedIn(page.getByRole("dialog"));
       await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).press("Enter");
       await page.getByRole("dialog").waitFor({ state: "detached" });
       await stays(menu, "after the dialog of the menu");
@@ -50,7 +55,7 @@ export function focus(stage) {
       const run = page.getByRole("button", { name: /^Run keeps-the-focus/ });
       const play = await run.getAttribute("aria-label");
       await run.press("Enter");
-      await page.getByRole("dialog").waitFor();
+      await focusedIn(page.getByRole("dialog"));
       await page.keyboard.press("Escape");
       await page.getByRole("dialog").waitFor({ state: "detached" });
       await stays(play, "after the dialog of the button");
@@ -77,7 +82,8 @@ export function focus(stage) {
       await ready(page);
       await more.focus();
       await page.keyboard.press("Enter");
-      await page.getByRole("menuitem", { name: "Delete" }).press("Enter");
+      await choose("Delete");
+      await focusedIn(page.getByRole("dialog"));
       await page.getByRole("dialog").getByRole("button", { name: "Delete" }).press("Enter");
       await page.getByText("No job matches").or(page.locator(".empty")).first().waitFor();
       await until("the focus in the content", () => page.evaluate(() => document.activeElement.id === "main"), 20);

@@ -1,7 +1,7 @@
 // Scenes of all pages: keyboard, filters, accessibility. They are part of ../appearance.test.mjs.
 import assert from "node:assert/strict";
 import { until } from "./belfry.mjs";
-import { axeFaults, axeSource, heading, ready, scene } from "./scene.mjs";
+import { axeFaults, axeSource, focusedIn, heading, ready, scene } from "./scene.mjs";
 
 /** otherSizes runs in the page. It returns texts whose size is none of the five sizes of the console. */
 function otherSizes() {
@@ -33,7 +33,7 @@ export function pages(stage) {
     );
     await page.keyboard.press("Enter");
     await page.keyboard.press("?");
-    await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
+    await focusedIn(page.getByRole("dialog", { name: "Keyboard" }));
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "detached" });
     await page.keyboard.press("g");
@@ -57,7 +57,7 @@ export function pages(stage) {
     await page.keyboard.press("Enter");
     await page.waitForURL(/\/jobs\/\d+$/);
     await page.keyboard.press("Control+k");
-    await page.getByRole("combobox").waitFor();
+    await focusedIn(page.getByRole("dialog"));
     await page.keyboard.type("nightly-rep");
     await page.getByRole("option", { name: "nightly-report" }).waitFor();
     await page.keyboard.press("Enter");

@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { until } from "./belfry.mjs";
 
 let shots;
 
@@ -65,6 +66,14 @@ export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...opt
 export function zoneAt(hour) {
   const ahead = ((hour - new Date().getUTCHours() + 36) % 24) - 12;
   return `Etc/GMT${ahead > 0 ? "-" : "+"}${Math.abs(ahead)}`; // these names have the opposite sign
+}
+
+/**
+ * focusedIn waits until the focus is in a menu or dialog. Mantine moves it there by a timer after the menu or dialog appears. Keys that are
+ * pressed before that go elsewhere.
+ */
+export function focusedIn(locator) {
+  return until("the focus in the menu or dialog", () => locator.evaluate((el) => el.contains(document.activeElement)));
 }
 
 /** counted counts the interactions with a page: clicks, filled fields and keys. */
