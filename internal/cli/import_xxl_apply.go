@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/belfryhq/belfry/internal/client"
@@ -326,7 +327,21 @@ func (x *xxlImport) record(wire int64, id domain.JobID, spec domain.JobSpec) err
 	if err != nil {
 		return err
 	}
-	return x.cl.SetWireID(x.a.ctx, spec.Group, domain.WireID{WireID: wire, JobID: id, Source: x.source, Imported: raw})
+	w := domain.WireID{WireID: wire, JobID: id, Source: x.source, Imported: raw}
+	if before, recorded := x.records[spec.Group][wire]; recorded && sameRecord(before, w) {
+		return nil
+	}
+	return x.cl.SetWireID(x.a.ctx, spec.Group, w)
+}
+
+// sameRecord reports whether a record already says what another one would.
+func sameRecord(before, now domain.WireID) bool {
+	var was, is any
+	if json.Unmarshal(before.Imported, &was) != nil || json.Unmarshal(now.Imported, &is) != nil {
+		return false
+	}
+	before.Imported, now.Imported = nil, nil
+	return reflect.DeepEqual(before, now) && reflect.DeepEqual(was, is)
 }
 
 // putUsers creates disabled users with a random password, which it forgets.
