@@ -41,6 +41,14 @@ const (
 	rescue     = 60 * time.Second
 )
 
+// How soon workers see a follow-up. River notifies them when a follow-up is inserted, but a client sends one notification per notifyEvery and queue. The next
+// poll finds a follow-up that was inserted within that time, and those whose notifications were lost.
+const (
+	notifyEvery = time.Millisecond // the shortest that River allows
+	pollEvery   = time.Second
+	pollSlowly  = 2 * time.Second // alerts and bulk actions
+)
+
 type retryArgs struct {
 	RunID   domain.RunID `json:"run_id"`
 	Attempt int          `json:"attempt"` // the attempt that ended
@@ -63,7 +71,7 @@ type Queue struct{ client *river.Client[pgx.Tx] }
 
 // NewQueue returns a queue that only enqueues.
 func NewQueue(pool *pgxpool.Pool, schema string, log *slog.Logger) (*Queue, error) {
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: schema, Logger: riverLog(log)})
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: schema, Logger: riverLog(log), FetchCooldown: notifyEvery, FetchPollInterval: pollEvery})
 	if err != nil {
 		return nil, fmt.Errorf("make the follow-up queue: %w", err)
 	}
@@ -107,14 +115,14 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 	all := river.NewWorkers()
 	river.AddWorker(all, &retryWorker{pool: pool, store: store, trace: trace})
 	river.AddWorker(all, &childWorker{pool: pool, store: store, trace: trace})
-	queues := map[string]river.QueueConfig{queue: {MaxWorkers: workers}}
+	queues := map[string]river.QueueConfig{queue: {MaxWorkers: workers, FetchPollInterval: pollEvery}}
 	if alerts != nil {
 		addAlertWorkers(all, pool, store, alerts, log, trace)
-		queues[alertQueue] = river.QueueConfig{MaxWorkers: alertWorkers}
+		queues[alertQueue] = river.QueueConfig{MaxWorkers: alertWorkers, FetchPollInterval: pollSlowly}
 	}
 	if bulk != nil {
 		addBulkWorker(all, bulk, log, trace)
-		queues[bulkQueue] = river.QueueConfig{MaxWorkers: bulkWorkers}
+		queues[bulkQueue] = river.QueueConfig{MaxWorkers: bulkWorkers, FetchPollInterval: pollSlowly}
 	}
 	var registry prometheus.Registerer
 	if alerts != nil {
@@ -124,7 +132,7 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Schema: schema, Logger: riverLog(log), Workers: all, Queues: queues, Middleware: []rivertype.Middleware{m.working()},
 		JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
-		FetchPollInterval: 500 * time.Millisecond, CompletedJobRetentionPeriod: time.Hour,
+		FetchPollInterval: pollEvery, CompletedJobRetentionPeriod: time.Hour,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the follow-up workers: %w", err)

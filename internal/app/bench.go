@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"io"
 	"strings"
 
@@ -37,6 +38,14 @@ func (a *App) BenchDispatcher(ctx context.Context, database, nats config.URL) er
 	c := config.DefaultDispatcher()
 	c.DatabaseURL, c.NATSURL, c.Level, c.Format = database, nats, "warn", "text"
 	return a.Dispatcher(ctx, c)
+}
+
+// BenchConsole runs the console on a free port, with an administrator whom nobody knows.
+func (a *App) BenchConsole(ctx context.Context, database, nats config.URL) error {
+	c := config.DefaultConsole()
+	c.DatabaseURL, c.NATSURL, c.HTTP, c.Level, c.Format = database, nats, "127.0.0.1:0", "warn", "text"
+	c.AdminPassword = config.Secret(rand.Text())
+	return a.Console(ctx, c)
 }
 
 // BenchGateway runs a gateway on a free port, and calls ready with its URL.

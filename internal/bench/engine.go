@@ -135,6 +135,15 @@ func (e *engineRun) start(ctx context.Context) error {
 	return nil
 }
 
+// startAll starts the roles, executors and a console.
+func (e *engineRun) startAll(ctx context.Context) error {
+	if err := e.start(ctx); err != nil {
+		return err
+	}
+	_, err := e.startPart(ctx, Order{Part: partConsole, Name: partConsole, NATS: e.servers.systemURL()})
+	return err
+}
+
 // startStandalone starts all roles in one process, which has its own NATS.
 func (e *engineRun) startStandalone(ctx context.Context) error {
 	_, err := e.startPart(ctx, Order{Part: partStandalone, Dir: filepath.Join(e.servers.dir, "standalone")})

@@ -16,6 +16,7 @@ type reading struct {
 	parts    map[string]usage // by kind
 	wal      string           // pg_lsn
 	database int64            // bytes
+	commits  int64            // transactions in all databases, also those that were rolled back
 	traffic  int64            // bytes through NATS
 	machine  time.Duration    // CPU time of all processes of the machine, 0 if unknown
 }
@@ -37,7 +38,8 @@ func (m *meter) observe(ctx context.Context, parts []*child, do func() error) (o
 
 func (m *meter) read(ctx context.Context, parts []*child) (reading, error) {
 	r := reading{at: time.Now(), parts: make(map[string]usage), machine: machineBusy()}
-	if err := m.servers.db.QueryRow(ctx, `SELECT pg_current_wal_lsn()::text, pg_database_size(current_database())`).Scan(&r.wal, &r.database); err != nil {
+	if err := m.servers.db.QueryRow(ctx, `SELECT pg_current_wal_lsn()::text, pg_database_size(current_database()),
+		(SELECT sum(xact_commit + xact_rollback)::bigint FROM pg_stat_database)`).Scan(&r.wal, &r.database, &r.commits); err != nil {
 		return r, fmt.Errorf("read Postgres's counters: %w", err)
 	}
 	n, err := m.servers.takeNATS(ctx)
@@ -96,6 +98,7 @@ func (m *meter) addCost(ctx context.Context, f Figures, o observation, runs floa
 	}
 	f["measured_s"] = span
 	f["wal_bytes"] = wal
+	f["transactions_per_s"] = float64(to.commits-from.commits) / span
 	if runs == 0 {
 		return nil
 	}

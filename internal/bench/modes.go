@@ -108,7 +108,7 @@ func (b *Bench) idle(ctx context.Context) error {
 		}
 		have = n
 		beside := thousands(float64(n)) + " jobs"
-		roles := func(ctx context.Context) (Figures, error) { return b.atRest(ctx, (*engineRun).start) }
+		roles := func(ctx context.Context) (Figures, error) { return b.atRest(ctx, (*engineRun).startAll) }
 		if err := b.alternate(ctx, "idle, "+beside, nil, roles); err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ const (
 	partExecutor   = "executor"
 	partPipeline   = "pipeline"  // of the baseline: inserts, updates, offers and settles
 	partResponder  = "responder" // of the baseline: its executor
+	partConsole    = "console"
 	partStandalone = "standalone"
 	partGateway    = "gateway"
 	partStub       = "stub"     // executors that speak the protocol of XXL-JOB
@@ -63,6 +64,7 @@ type reply struct {
 type Roles interface {
 	BenchScheduler(ctx context.Context, database, nats config.URL) error
 	BenchDispatcher(ctx context.Context, database, nats config.URL) error
+	BenchConsole(ctx context.Context, database, nats config.URL) error
 	BenchStandalone(ctx context.Context, database config.URL, dir string) error
 	// BenchGateway calls ready with the URL at which executors register.
 	BenchGateway(ctx context.Context, database, nats config.URL, dir string, ready func(url string)) error
@@ -135,6 +137,9 @@ func (p *part) run(ctx context.Context, roles Roles) error {
 	case partDispatcher:
 		p.ready()
 		return roles.BenchDispatcher(ctx, config.URL(p.order.Database), config.URL(p.order.NATS))
+	case partConsole:
+		p.ready()
+		return roles.BenchConsole(ctx, config.URL(p.order.Database), config.URL(p.order.NATS))
 	case partStandalone:
 		p.ready()
 		return roles.BenchStandalone(ctx, config.URL(p.order.Database), p.order.Dir)

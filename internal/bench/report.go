@@ -100,7 +100,7 @@ func (f Figures) lateness(ctx context.Context, parts []*child) error {
 func (f Figures) headline() string {
 	var parts []string
 	for _, name := range []string{"fires_per_s", "max_per_s", "overload_per_s", "all_started_ms", "all_settled_ms", "lateness_p50_ms",
-		"lateness_p99_ms", "cpu_us_per_run", "server_cpu_us_per_run", "cpu_percent", "others_cpu_percent", "wal_bytes_per_run"} {
+		"lateness_p99_ms", "cpu_us_per_run", "server_cpu_us_per_run", "cpu_percent", "transactions_per_s", "others_cpu_percent", "wal_bytes_per_run"} {
 		if v, ok := f[name]; ok {
 			parts = append(parts, name+" "+thousands(v))
 		}
@@ -165,7 +165,7 @@ func (r *Report) medians(what, side string) Figures {
 var shown = []string{
 	"fires", "ended", "requests", "succeeded", "missed", "offered_per_s", "fires_per_s", "max_per_s", "overload_per_s",
 	"overload_of_max", "out_of_order", "recovery_s", "all_started_ms", "all_settled_ms", "lateness", "recorded_lateness", "settled_after",
-	"measured_s", "cpu_us_per_run", "server_cpu_us_per_run", "added_server_cpu_us_per_run", "cpu_percent", "others_cpu_percent", "memory_bytes", "wal_bytes", "wal_bytes_per_run", "database_bytes_per_run", "nats_bytes_per_run",
+	"measured_s", "cpu_us_per_run", "server_cpu_us_per_run", "added_server_cpu_us_per_run", "cpu_percent", "others_cpu_percent", "memory_bytes", "transactions_per_s", "wal_bytes", "wal_bytes_per_run", "database_bytes_per_run", "nats_bytes_per_run",
 	"hot_growth", "table_bytes", "index_bytes",
 }
 

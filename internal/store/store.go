@@ -64,6 +64,9 @@ type FollowUps interface {
 // definitionsKept bounds the cache of job versions. A plain job takes about 900 bytes, so the cache takes up to 90 MB.
 const definitionsKept = 100_000
 
+// pingIdle is how long a connection may be idle without a ping before its next use.
+const pingIdle = 5 * time.Second
+
 // PlanChannel is the Postgres channel that notifies schedulers when a job changed or a near run was planned.
 const PlanChannel = "belfry_plan"
 
@@ -99,6 +102,8 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		registerTypes(conn.TypeMap())
 		return nil
 	}
+	// Each ping is a transaction. The connections of loops that query every second or two need none: their next statement finds the fault as well.
+	pc.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingIdle }
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, pgerr.Translate(err)
