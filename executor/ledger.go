@@ -15,9 +15,9 @@ type attemptKey struct {
 const (
 	// offerAge is the maximum age of a binding that is offered without a beat, on the database's clock.
 	offerAge = 10 * time.Second
-	// memory is how long the ledger remembers an attempt that it refused, barred or handed back. Attempts that ran are
-	// remembered longer: see generations. It must be much longer than the 10 s for which an offer can be accepted. A
-	// late duplicate is then refused either from memory or for its age.
+	// memory is how long the ledger remembers an attempt that it refused, barred or handed back, and how long a bar holds.
+	// Attempts that ran are remembered longer: see generations. It must be much longer than the 10 s for which an offer can
+	// be accepted. A late duplicate is then refused either from memory or for its age.
 	memory = 60 * time.Second
 	// maxRemembered bounds the number of remembered attempts. At the bound, the ledger drops the oldest, but none
 	// younger than minMemory. If that is not enough, it refuses offers.
@@ -39,10 +39,13 @@ const (
 
 // entry is the ledger's record of one attempt.
 type entry struct {
-	state     entryState
-	bind      int    // the highest one seen; the result names it
-	reason    string // the reason of a refusal
-	killed    string // the reason of a kill that came after the acceptance
+	state  entryState
+	bind   int    // the highest one seen; the result names it
+	reason string // the reason of a refusal
+	killed string // the reason of a kill that came after the acceptance
+	// barUntil is when the bar of a kill ends, on the monotonic clock. Offers that were on their way when the kill came are too old
+	// then. Refused offers do not prolong a bar: Belfry may have nowhere else to route the run.
+	barUntil  time.Duration
 	startedAt time.Time
 	outcome   outcome
 	slot      bool // the attempt holds a slot
@@ -150,6 +153,9 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 	stale := verdict{reason: wire.RefusedStale}
 	switch e.state {
 	case barred:
+		if b.bind > e.bind && b.now.mono >= e.barUntil {
+			return verdict{}, false
+		}
 		return stale, true
 	case refused:
 		if b.bind > e.bind {
@@ -160,11 +166,11 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 		}
 		return verdict{reason: e.reason}, true
 	case done:
-		if e.foreign {
-			return stale, true // bound to this boot, but it ended in an earlier one, whose result is in flight
-		}
 		if e.unstarted {
 			return e.answerHandedBack(b)
+		}
+		if e.foreign {
+			return stale, true // bound to this boot, but it ended in an earlier one, whose result is in flight
 		}
 		return ran(e.outcome, b), true
 	case unknown, accepted, running:
@@ -177,7 +183,7 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 // new. Before that, and under the same bind, the offer is refused. That report is still in flight, so there is never more
 // than one report per attempt.
 func (e *entry) answerHandedBack(b bid) (v verdict, known bool) {
-	if e.settled && !e.slot && e.killed == "" && b.bind > e.bind {
+	if e.settled && !e.slot && b.bind > e.bind && b.now.mono >= e.barUntil {
 		return verdict{}, false
 	}
 	return verdict{reason: wire.RefusedStale}, true
@@ -256,7 +262,7 @@ func (l *ledger) settle(key attemptKey, now instant) {
 	if e == nil || e.state != done || e.settled {
 		return
 	}
-	if e.foreign && e.unstarted && e.killed == "" {
+	if e.foreign && e.unstarted && now.mono >= e.barUntil {
 		delete(l.entries, key) // Belfry may route it to any boot, including this one
 		return
 	}
@@ -283,17 +289,26 @@ func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 		e = &entry{}
 		l.entries[key] = e
 		fallthrough
-	case e.state == refused:
-		e.state = barred
+	case e.state == refused, e.state == barred:
+		e.state, e.barUntil = barred, now.mono+memory
 		l.expire(key, e, now)
 	case e.state == accepted || e.state == running:
 		if e.killed == "" {
 			e.killed = reason
 		}
+		e.bar(reason, now)
 	case e.state == done && e.unstarted:
-		e.killed = reason // it must not be routed here again
+		e.bar(reason, now)
 	}
 	return e.state
+}
+
+// bar keeps an attempt from being routed here again after it was handed back. A kill for a timeout does not: it was for a binding that
+// has ended, and Belfry routes the attempt again.
+func (e *entry) bar(reason string, now instant) {
+	if reason != reasonTimeout {
+		e.barUntil = now.mono + memory
+	}
 }
 
 // ran reports whether an attempt ran in this boot and is settled.

@@ -70,9 +70,41 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 			l.settle(key, instant{})
 		}, offer(2), stale, false},
 		{"handed back, killed", func(l *ledger) { l.judge(offer(1)); l.kill(key, "killed", instant{}); settled(l) }, offer(2), stale, false},
+		{"handed back, killed for a timeout", func(l *ledger) { l.judge(offer(1)); l.kill(key, "timeout", instant{}); settled(l) }, offer(2), ok, true},
+		{"handed back, then killed for a timeout", func(l *ledger) { l.judge(offer(1)); settled(l); l.kill(key, "timeout", instant{}) }, offer(2), ok, true},
+		{"handed back, killed, refused until the bar is over", func(l *ledger) {
+			l.judge(offer(1))
+			l.kill(key, "killed", instant{})
+			settled(l)
+			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
+		}, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
+		{"handed back, killed, refused until the bar is over, same bind", func(l *ledger) {
+			l.judge(offer(1))
+			l.kill(key, "killed", instant{})
+			settled(l)
+			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
+		}, bid{key: key, bind: 2, now: instant{mono: memory}}, stale, false},
+		{"barred, refused until the bar is over", func(l *ledger) {
+			l.kill(key, "timeout", instant{})
+			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
+		}, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
+		{"barred, refused until the bar is over, same bind", func(l *ledger) {
+			l.kill(key, "killed", instant{})
+			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
+		}, bid{key: key, bind: 2, now: instant{mono: memory}}, stale, false},
+		{"barred again", func(l *ledger) {
+			l.kill(key, "killed", instant{})
+			l.kill(key, "killed", instant{mono: memory - 1})
+		}, bid{key: key, bind: 3, now: instant{mono: memory}}, stale, false},
 		{"ended in an earlier boot", func(l *ledger) { l.restore(key, false) }, offer(2), stale, false},
 		{"handed back by an earlier boot", func(l *ledger) { l.restore(key, true) }, offer(2), stale, false},
 		{"handed back by an earlier boot, settled", func(l *ledger) { l.restore(key, true); l.settle(key, instant{}) }, offer(2), ok, true},
+		{"handed back by an earlier boot, settled, killed, refused until the bar is over", func(l *ledger) {
+			l.restore(key, true)
+			l.kill(key, "killed", instant{})
+			l.settle(key, instant{})
+			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
+		}, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
 		{"forgotten", func(l *ledger) { l.judge(bid{key: key, leaseOver: true}) }, bid{key: key, now: instant{mono: memory}}, ok, true},
 	}
 	for _, tt := range tests {

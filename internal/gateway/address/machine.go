@@ -95,9 +95,14 @@ type turnKey struct {
 type note struct {
 	bind   int
 	reason string // of the refusal
-	barred bool   // a kill came first
 	at     clock.Instant
+	// A kill came first, at barredAt. Refused offers do not prolong this bar: Belfry may have nowhere else to route the run.
+	barred   bool
+	barredAt clock.Instant
 }
+
+// bars reports whether the bar of a kill holds.
+func (n *note) bars(now clock.Instant) bool { return n.barred && clock.Since(n.barredAt, now) < refuseFor }
 
 // sentBeat is a heartbeat and when its sending began.
 type sentBeat struct {
@@ -197,7 +202,7 @@ func (m *Machine) refusal(id gateway.Attempt, o *wire.Offer, known bool, now clo
 	n, noted := m.notes[id]
 	if noted = noted && clock.Since(n.at, now) < refuseFor; noted {
 		switch {
-		case n.barred, n.bind > o.Bind:
+		case n.bars(now), n.bind > o.Bind:
 			return wire.RefusedStale
 		case n.bind == o.Bind:
 			return n.reason
@@ -231,8 +236,8 @@ func targetOf(o *wire.Offer) string {
 
 // note remembers a refusal or a kill. It reports false if there is no room.
 func (m *Machine) note(id gateway.Attempt, n note) bool {
-	if old, ok := m.notes[id]; ok && old.barred {
-		n.barred = true
+	if old, ok := m.notes[id]; ok && !n.barred && old.bars(n.at) {
+		n.barred, n.barredAt = true, old.barredAt
 	}
 	if len(m.notes) >= mostNotes {
 		maps.DeleteFunc(m.notes, func(_ gateway.Attempt, old note) bool { return clock.Since(old.at, n.at) >= refuseFor })
@@ -385,7 +390,7 @@ func (m *Machine) Settled(id gateway.Attempt) {
 func (m *Machine) Kill(id gateway.Attempt, reason string, now clock.Instant) *Attempt {
 	a := m.attempts[id]
 	if a == nil {
-		m.note(id, note{barred: true, at: now})
+		m.note(id, note{bind: m.notes[id].bind, reason: wire.RefusedStale, at: now, barred: true, barredAt: now})
 		return nil
 	}
 	if a.State != Ended && a.KillReason == "" {
@@ -405,7 +410,7 @@ func (m *Machine) Noted(id gateway.Attempt, now clock.Instant) string {
 	switch n, ok := m.notes[id]; {
 	case !ok || clock.Since(n.at, now) >= refuseFor:
 		return ""
-	case n.barred:
+	case n.bars(now):
 		return wire.StatusBarred
 	}
 	return wire.StatusRefused
