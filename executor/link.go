@@ -82,6 +82,9 @@ func (l *link) connect(ctx context.Context) bool {
 			if err = l.subscribe(conn); err == nil {
 				l.conn.Store(conn)
 				l.connected()
+				if !conn.IsConnected() { // it was lost before it was stored
+					set(&l.unleased.connection, notConnected)
+				}
 				l.log.Info("connected to NATS", "server", conn.ConnectedUrlRedacted())
 				return true
 			}
@@ -108,8 +111,11 @@ func (l *link) options() []nats.Option {
 		// Without a connection, answers and heartbeats are not buffered, because they would be outdated when sent.
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingEvery),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			set(&l.unleased.connection, notConnected)
+		nats.DisconnectErrHandler(func(c *nats.Conn, err error) {
+			// connect closes connections that it cannot use, and keeps why. This call can come after that.
+			if l.conn.Load() == c {
+				set(&l.unleased.connection, notConnected)
+			}
 			if err != nil {
 				l.log.Warn("the connection to NATS is lost, reconnecting", "err", err)
 			}

@@ -158,7 +158,9 @@ func freeAddress(t *testing.T) string {
 
 func wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !done(); time.Sleep(200 * time.Millisecond) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(5 * time.Minute); !done(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("timed out: %s", what)
 		}

@@ -102,6 +102,14 @@ func TestStatusSaysWhyThereIsNoLease(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx) }()
 		await(e, want)
+		tick := time.NewTicker(10 * time.Millisecond)
+		for range 20 { // the closed connection is reported later, and must not replace the reason
+			<-tick.C
+			if s := e.Status(); s.Unleased != want {
+				t.Errorf("after the reason %q, the status is %+v", want, s)
+			}
+		}
+		tick.Stop()
 		cancel()
 		must(t, <-done)
 	}
