@@ -70,7 +70,7 @@ func TestAgainstAPIServer(t *testing.T) {
 		"a monitor":        `{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor, metadata: {name: a}, spec: {endpoints: [{interval: often}], selector: {}}}`,
 		"a root container": `{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: a, image: a, securityContext: {runAsUser: 0}}]}}`,
 	} {
-		if code, answer := s.apply(t, []byte(text), true); code < 400 || code >= 500 {
+		if code, answer := s.apply(t, []byte(text), true); code < 400 {
 			t.Errorf("the server accepts %s: %d\n%s", what, code, answer)
 		}
 	}
@@ -176,7 +176,9 @@ func (s *apiServer) do(ctx context.Context, method, path string, body []byte) (c
 		return 0, nil, nil, err
 	}
 	r.Header.Set("Authorization", "Bearer "+s.token)
-	r.Header.Set("Content-Type", "application/apply-patch+yaml")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/apply-patch+yaml")
+	}
 	res, err := s.client.Do(r)
 	if err != nil {
 		return 0, nil, nil, err
