@@ -368,7 +368,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, v *
 	}
 	p.add("console", server.Run)
 	p.add("account sweep", func(ctx context.Context) error { return p.sweep(ctx, accounts.Sessions, keys) })
-	return scheme(ln) + ln.Addr().String(), nil
+	return urlOf(ln), nil
 }
 
 // provider returns the identity provider of the settings, or nil if there is none.

@@ -236,7 +236,7 @@ func (r *role) addMetrics(ln net.Listener) {
 	mux.Handle("/healthz", system.Alive(r.app.Build))
 	mux.HandleFunc("/readyz", r.servers.readyz)
 	r.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
-	fmt.Fprintf(r.app.Stdout, "metrics: http://%s\n", ln.Addr())
+	fmt.Fprintf(r.app.Stdout, "metrics: %s\n", urlOf(ln))
 }
 
 // serve serves HTTP until ctx ends and the requests in progress are finished.
@@ -312,7 +312,7 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 		})
 		addExecutorMetrics(p.registry, e)
 		p.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
-		fmt.Fprintf(a.Stdout, "metrics: http://%s\n", ln.Addr())
+		fmt.Fprintf(a.Stdout, "metrics: %s\n", urlOf(ln))
 	}
 	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + c.SettleTimeout + 30*time.Second})
 	return p.run(ctx)

@@ -186,7 +186,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	}
 	tell := s.c.Alerts
 	if tell.ConsoleURL == "" { // standalone is one machine, so its own address works
-		tell.ConsoleURL = scheme(ln) + ln.Addr().String()
+		tell.ConsoleURL = urlOf(ln)
 	}
 	if err := s.addSettling(d, s.store, nc, s.c.Keeping, tell); err != nil {
 		return err

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -165,12 +167,16 @@ func (l *tlsListener) Accept() (net.Conn, error) {
 	return tls.Server(c, l.config), nil
 }
 
-// scheme returns the scheme of a listener's URL.
-func scheme(ln net.Listener) string {
+// urlOf returns the URL of a listener, for people on this machine: one that listens on all addresses is at 127.0.0.1, too.
+func urlOf(ln net.Listener) string {
+	u := url.URL{Scheme: "http", Host: ln.Addr().String()}
 	if _, ok := ln.(*tlsListener); ok {
-		return "https://"
+		u.Scheme = "https"
 	}
-	return "http://"
+	if a, ok := ln.Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+		u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(a.Port))
+	}
+	return u.String()
 }
 
 // meterListener adds the metric of a listener's certificate, if it has one.

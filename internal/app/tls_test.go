@@ -413,3 +413,18 @@ func TestStandaloneOverTLS(t *testing.T) {
 		t.Error("the log is too short for the check")
 	}
 }
+
+// People open the printed address, so it is not that of all addresses.
+func TestURLOf(t *testing.T) {
+	for listen, want := range map[string]string{":0": "http://127.0.0.1:", "0.0.0.0:0": "http://127.0.0.1:", "127.0.0.1:0": "http://127.0.0.1:"} {
+		ln, err := net.Listen("tcp", listen) //nolint:gosec // closed at once
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, err := net.SplitHostPort(ln.Addr().String())
+		if got := urlOf(ln); err != nil || got != want+port {
+			t.Errorf("%s: %s, want %s%s", listen, got, want, port)
+		}
+		_ = ln.Close()
+	}
+}
