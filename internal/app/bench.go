@@ -40,7 +40,7 @@ func (a *App) BenchDispatcher(ctx context.Context, database, nats config.URL) er
 	return a.Dispatcher(ctx, c)
 }
 
-// BenchConsole runs the console on a free port, with an administrator whom nobody knows.
+// BenchConsole runs the console on a free port. The password of its administrator is random and is not printed.
 func (a *App) BenchConsole(ctx context.Context, database, nats config.URL) error {
 	c := config.DefaultConsole()
 	c.DatabaseURL, c.NATSURL, c.HTTP, c.Level, c.Format = database, nats, "127.0.0.1:0", "warn", "text"

@@ -102,7 +102,9 @@ type note struct {
 }
 
 // bars reports whether the bar of a kill holds.
-func (n *note) bars(now clock.Instant) bool { return n.barred && clock.Since(n.barredAt, now) < refuseFor }
+func (n *note) bars(now clock.Instant) bool {
+	return n.barred && clock.Since(n.barredAt, now) < refuseFor
+}
 
 // sentBeat is a heartbeat and when its sending began.
 type sentBeat struct {
