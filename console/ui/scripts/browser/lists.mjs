@@ -89,15 +89,21 @@ export function lists(stage) {
         schedule: { kind: "fixed_rate", every: "2s" },
         script: { language: "sh", code: "exit 1\n" },
       });
+      // A browser has six connections to a server for all pages of a context, and each page keeps one for its stream.
+      const { cookies } = await context.storageState();
+      const phone = await context
+        .browser()
+        .newContext({ baseURL: stage.base, locale: "en-GB", reducedMotion: "reduce" });
+      await phone.addCookies(cookies);
       try {
         const runs = async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded,failed&limit=500`)).items;
         const pages = [];
-        for (const size of [
-          { width: 1280, height: 900 },
-          { width: 360, height: 740 },
+        for (const [where, size] of [
+          [context, { width: 1280, height: 900 }],
+          [phone, { width: 360, height: 740 }],
         ]) {
           for (const path of ["/?span=1h", `/jobs/${job.id}`, "/runs"]) {
-            const page = pages.length === 0 ? first : await context.newPage();
+            const page = pages.length === 0 ? first : await where.newPage();
             await page.setViewportSize(size);
             await page.goto(path);
             await ready(page);
@@ -129,6 +135,7 @@ export function lists(stage) {
           assert.ok(sum < 0.1, `${what} has shifted by ${sum}: ${JSON.stringify(worst)}`);
         }
       } finally {
+        await phone.close();
         for (const { id } of [job, failing]) await call("POST", `/jobs/${id}/disable`);
       }
     },

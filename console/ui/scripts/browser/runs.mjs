@@ -167,7 +167,10 @@ export function runs(stage) {
 
       const { pathname } = new URL(page.url());
 
-      // The group has no room for more runs, so another action waits, and is stopped.
+      // The group has no room for more runs, so another action waits, and is stopped. The live runs of a group are counted every few seconds.
+      await until("the count of live runs", async () => {
+        return (await call("GET", "/groups/night-shift/usage")).live_runs.used === 4;
+      });
       await call("PATCH", "/groups/night-shift", { limits: { max_live_runs: 1 } });
       const { id } = await call("POST", "/runs/bulk", { action: "retry", filter: { job_id: job.id } });
       await page.goto(`/bulk/${id}`);

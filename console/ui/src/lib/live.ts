@@ -11,6 +11,8 @@ export type StreamStatus = "live" | "connecting" | "off";
 export function useStream(address: string | undefined, handlers: Record<string, (data: string) => void>): StreamStatus {
   const latest = useRef(handlers);
   latest.current = handlers;
+  const wanted = useRef(address);
+  wanted.current = address;
   const [hidden, setHidden] = useState(document.hidden);
   const [status, setStreamStatus] = useState<StreamStatus>("off");
   const [tries, again] = useState(0);
@@ -29,7 +31,10 @@ export function useStream(address: string | undefined, handlers: Record<string, 
     const source = new EventSource(address);
     source.addEventListener("open", () => setStreamStatus("live"));
     for (const name of ["open", ...Object.keys(latest.current)]) {
-      source.addEventListener(name, (e) => latest.current[name]?.((e as MessageEvent<string>).data));
+      source.addEventListener(name, (e) => {
+        // After a change of the address, the handlers are those of the new one, and this stream is about to be closed.
+        if (wanted.current === address) latest.current[name]?.((e as MessageEvent<string>).data);
+      });
     }
     source.addEventListener("error", () => {
       setStreamStatus("connecting");
@@ -70,6 +75,13 @@ export function useRunStream(
 ): StreamStatus {
   const changed = useRef(new Map<string, Run>());
   const gone = useRef(new Set<string>());
+  const of = useRef(query);
+  if (of.current !== query) {
+    // Changes that wait are about runs that matched the previous query.
+    of.current = query;
+    changed.current = new Map();
+    gone.current = new Set();
+  }
   const onChange = useRef(change);
   onChange.current = change;
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
@@ -79,7 +91,7 @@ export function useRunStream(
     const [c, g] = [changed.current, gone.current];
     changed.current = new Map();
     gone.current = new Set();
-    onChange.current(c, g);
+    if (c.size > 0 || g.size > 0) onChange.current(c, g);
   };
   const later = () => (timer.current ??= setTimeout(flush, 300));
   useEffect(() => () => clearTimeout(timer.current), []);
