@@ -81,7 +81,7 @@ export function lists(stage) {
         schedule: { kind: "fixed_rate", every: "1s" },
         script: { language: "sh", code: "s=$(date +%s)\nsleep 0.$((s % 10))\nexit $((s % 2))\n" },
       });
-      // The health of a job is read every 5 s. That of the job above can be *ok* at each of these moments, so another one is always failing.
+      // The health of the job above changes. Another job fails each time, so that the overview shows it and the head of its page stays as it is.
       const failing = await call("POST", "/jobs", {
         name: "fails-each-time",
         group: "demo",
@@ -102,7 +102,7 @@ export function lists(stage) {
           [context, { width: 1280, height: 900 }],
           [phone, { width: 360, height: 740 }],
         ]) {
-          for (const path of ["/?span=1h", `/jobs/${job.id}`, "/runs"]) {
+          for (const path of ["/?span=1h", `/jobs/${failing.id}`, "/runs"]) {
             const page = pages.length === 0 ? first : await where.newPage();
             await page.setViewportSize(size);
             await page.goto(path);
@@ -113,6 +113,8 @@ export function lists(stage) {
         await until("runs on the pages", async () => (await runs()).length > 12);
         for (const p of pages) {
           await p.page.locator(".state-failed").first().waitFor();
+          // The head of a job's page grows when the job begins to fail. Later it stays as it is.
+          if (p.what.startsWith("/jobs/")) await p.page.locator(".health-failing").waitFor();
           p.before = await p.page.locator("main").innerText();
           await p.page.evaluate(() => {
             globalThis.shifts = [];
