@@ -30,6 +30,14 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 		l.free(l.entries[key])
 		l.settle(key, instant{})
 	}
+	refusedLate := func(l *ledger) { l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}}) }
+	killedThenRefused := func(l *ledger) {
+		l.judge(offer(1))
+		l.kill(key, "killed", instant{})
+		settled(l)
+		refusedLate(l)
+	}
+	barredThenRefused := func(l *ledger) { l.kill(key, "timeout", instant{}); refusedLate(l) }
 	const ok, stale, full = "", wire.RefusedStale, wire.RefusedFull
 	tests := []struct {
 		name   string
@@ -72,26 +80,10 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 		{"handed back, killed", func(l *ledger) { l.judge(offer(1)); l.kill(key, "killed", instant{}); settled(l) }, offer(2), stale, false},
 		{"handed back, killed for a timeout", func(l *ledger) { l.judge(offer(1)); l.kill(key, "timeout", instant{}); settled(l) }, offer(2), ok, true},
 		{"handed back, then killed for a timeout", func(l *ledger) { l.judge(offer(1)); settled(l); l.kill(key, "timeout", instant{}) }, offer(2), ok, true},
-		{"handed back, killed, refused until the bar is over", func(l *ledger) {
-			l.judge(offer(1))
-			l.kill(key, "killed", instant{})
-			settled(l)
-			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
-		}, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
-		{"handed back, killed, refused until the bar is over, same bind", func(l *ledger) {
-			l.judge(offer(1))
-			l.kill(key, "killed", instant{})
-			settled(l)
-			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
-		}, bid{key: key, bind: 2, now: instant{mono: memory}}, stale, false},
-		{"barred, refused until the bar is over", func(l *ledger) {
-			l.kill(key, "timeout", instant{})
-			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
-		}, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
-		{"barred, refused until the bar is over, same bind", func(l *ledger) {
-			l.kill(key, "killed", instant{})
-			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
-		}, bid{key: key, bind: 2, now: instant{mono: memory}}, stale, false},
+		{"handed back, killed, refused until the bar is over", killedThenRefused, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
+		{"handed back, killed, refused until the bar is over, same bind", killedThenRefused, bid{key: key, bind: 2, now: instant{mono: memory}}, stale, false},
+		{"barred, refused until the bar is over", barredThenRefused, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
+		{"barred, refused until the bar is over, same bind", barredThenRefused, bid{key: key, bind: 2, now: instant{mono: memory}}, stale, false},
 		{"barred again", func(l *ledger) {
 			l.kill(key, "killed", instant{})
 			l.kill(key, "killed", instant{mono: memory - 1})
@@ -103,7 +95,7 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 			l.restore(key, true)
 			l.kill(key, "killed", instant{})
 			l.settle(key, instant{})
-			l.judge(bid{key: key, bind: 2, now: instant{mono: memory - 1}})
+			refusedLate(l)
 		}, bid{key: key, bind: 3, now: instant{mono: memory}}, ok, true},
 		{"forgotten", func(l *ledger) { l.judge(bid{key: key, leaseOver: true}) }, bid{key: key, now: instant{mono: memory}}, ok, true},
 	}

@@ -69,6 +69,13 @@ func TestJudge(t *testing.T) {
 		return o
 	}
 	one := offer(1, 1, 1)
+	barredThenRefused := func(w *world) {
+		w.Kill(gateway.Attempt{Run: run(1), Number: 1}, "timeout", w.now)
+		w.pass(refuseFor - 1)
+		w.judge(boot, w.Beat(w.now), one)
+		w.pass(1)
+		w.beat = w.Beat(w.now)
+	}
 	for name, c := range map[string]struct {
 		before func(w *world)
 		offer  wire.Offer
@@ -96,20 +103,8 @@ func TestJudge(t *testing.T) {
 			w.pass(refuseFor)
 			w.beat = w.Beat(w.now)
 		}, offer: one, want: "accepted"},
-		"barred, and refused until the bar is over": {before: func(w *world) {
-			w.Kill(gateway.Attempt{Run: run(1), Number: 1}, "timeout", w.now)
-			w.pass(refuseFor - 1)
-			w.judge(boot, w.Beat(w.now), one)
-			w.pass(1)
-			w.beat = w.Beat(w.now)
-		}, offer: offer(1, 1, 2), want: "accepted"},
-		"barred, and refused until the bar is over, same bind": {before: func(w *world) {
-			w.Kill(gateway.Attempt{Run: run(1), Number: 1}, "timeout", w.now)
-			w.pass(refuseFor - 1)
-			w.judge(boot, w.Beat(w.now), one)
-			w.pass(1)
-			w.beat = w.Beat(w.now)
-		}, offer: one, want: "refusedstale"},
+		"barred, and refused until the bar is over":            {before: barredThenRefused, offer: offer(1, 1, 2), want: "accepted"},
+		"barred, and refused until the bar is over, same bind": {before: barredThenRefused, offer: one, want: "refusedstale"},
 		"repeated":         {before: func(w *world) { w.judge(boot, w.beat, one) }, offer: one, want: "accepted"},
 		"repeated, higher": {before: func(w *world) { w.judge(boot, w.beat, one) }, offer: offer(1, 1, 2), want: "accepted"},
 		"known and full":   {before: func(w *world) { w.judge(boot, w.beat, one); w.SetCapacity(0); w.pass(time.Hour) }, offer: one, want: "accepted"},
