@@ -44,7 +44,7 @@ var matrix = []entry{
 	{pkg: "internal/engine", ours: []string{"internal/domain", "internal/explain", "internal/trace"}, others: standardOnly},
 	{pkg: "internal/event", ours: []string{"internal/domain", "internal/trace"}, others: standardOnly},
 	// Filters of events are CEL expressions. Only the packages that evaluate or check them build CEL's library.
-	{pkg: "internal/event/match", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/google/cel-go"}},
+	{pkg: "internal/event/match", ours: []string{"internal/domain", "internal/event"}, others: []string{"cel.dev/cel-go"}},
 	{pkg: "migrations", others: standardOnly},
 	// Alerts: their content and their delivery.
 	{pkg: "internal/alert", ours: []string{"internal/domain", "internal/engine", "internal/explain"}, others: []string{"github.com/wneessen/go-mail"}},

@@ -74,7 +74,7 @@ func TestFilters(t *testing.T) {
 func TestFaultyFilters(t *testing.T) {
 	for source, says := range map[string]string{
 		`event.data.amount >`:                                        "line 1, column 20: ",
-		"event.name == 'x' &&\n  event.nme == 'y'":                   "line 2, column 3: undeclared reference to 'event'",
+		"event.name == 'x' &&\n  event.nme == 'y'":                   "line 2, column 8: undeclared reference to 'event.nme' (did you mean 'event.name'?)",
 		`event.name`:                                                 "true or false",
 		`event.name > 3`:                                             "line 1, column 12: ",
 		`size(event.data) == "x"`:                                    "line 1, column 18: ",
