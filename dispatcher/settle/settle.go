@@ -75,9 +75,8 @@ func (r *Recorder) Settle(ctx context.Context, ended []engine.Ended) (engine.Set
 	return out, err
 }
 
-// Settled publishes and counts what a transaction of the store has settled.
+// Settled counts and publishes what a transaction of the store has settled.
 func (r *Recorder) Settled(out engine.SettleResult) {
-	r.announcer.Notify(out.Changes)
 	for _, c := range out.Changes {
 		if !c.State.Final() {
 			continue
@@ -87,6 +86,7 @@ func (r *Recorder) Settled(out engine.SettleResult) {
 			r.lateness.Observe(float64(max(*c.LatenessMS, 0)) / 1000)
 		}
 	}
+	r.announcer.Notify(out.Changes)
 	if out.Waiting {
 		r.waiting.Wake()
 	}
@@ -138,11 +138,11 @@ func (r *Recorder) Reconciled(kind string, runs int) {
 	r.reconciled.WithLabelValues(kind).Add(float64(runs))
 }
 
-// Dropped publishes and counts runs that a transaction has ended although none of their attempts ended, for example because
+// Dropped counts and publishes runs that a transaction has ended although none of their attempts ended, for example because
 // of the block policy.
 func (r *Recorder) Dropped(ended []engine.Change) {
-	r.announcer.Notify(ended)
 	r.CountDropped(ended)
+	r.announcer.Notify(ended)
 }
 
 // CountDropped is Dropped for changes that are published together with others.
