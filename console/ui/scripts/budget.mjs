@@ -23,10 +23,11 @@ const filesOf = (key, into = new Set()) => {
   return into;
 };
 
+const chunkOf = new Map(Object.values(manifest).map((chunk) => [chunk.file, chunk]));
 const entry = Object.keys(manifest).find((key) => manifest[key].isEntry);
 const shared = filesOf(entry);
 const own = (key) => [...filesOf(key)].filter((file) => !shared.has(file));
-const later = manifest[entry].dynamicImports;
+const later = [...shared].flatMap((file) => chunkOf.get(file)?.dynamicImports ?? []);
 const isDictionary = (key) => key.startsWith("src/i18n/");
 const dictionaries = later.filter(isDictionary);
 if (dictionaries.length < 2) throw new Error("the dictionaries are not loaded on their own");

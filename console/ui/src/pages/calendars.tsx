@@ -3,7 +3,7 @@ import { Link, useLocation } from "wouter";
 import { call } from "../api/client";
 import { useLanguage, useT } from "../i18n";
 import { newCalendar, useCalendars, type Calendar } from "../lib/calendars";
-import { useListKeys, useTitle } from "../lib/hooks";
+import { useListKeys, useNow, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { isoDay } from "../lib/week";
 import { Empty, ErrorNote, Instant, PageHead, Snippet } from "../parts/basics";
@@ -23,7 +23,7 @@ export default function Calendars() {
   const [, navigate] = useLocation();
   const list = useCalendars();
   const names = weekdayNames(language, "short");
-  const today = isoDay(new Date());
+  const today = isoDay(useNow(60_000));
   const weekdays = (c: Calendar) => c.weekdays.map((w) => names[w]).join(language === "zh" ? "、" : ", ");
   const next = (c: Calendar) => c.dates.find((d) => d >= today);
   const add = may.administer && (

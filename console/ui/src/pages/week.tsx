@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
 import { useLanguage } from "../i18n";
-import { useFilters, useTitle } from "../lib/hooks";
+import { useFilters, useNow, useTitle } from "../lib/hooks";
 import { viewerZone } from "../lib/time";
 import { addDays, isoDay, monday, parseDay, slots } from "../lib/week";
 import { ErrorNote, PageHead } from "../parts/basics";
@@ -15,7 +15,7 @@ export default function Week() {
   const { t, language } = useLanguage();
   useTitle(t("nav.week"));
   const [f, setF] = useFilters(["week", "group"] as const);
-  const thisWeek = monday(new Date());
+  const thisWeek = monday(useNow(60_000));
   const week = monday(parseDay(f.week) ?? thisWeek);
   const end = addDays(week, 7);
   const query = useQuery({

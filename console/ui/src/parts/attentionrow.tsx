@@ -224,6 +224,7 @@ function useWhat(item: Item, missed?: Schemas["RecentMissed"]): What {
 export function AckedRow({ item, onAck }: { item: Item; onAck?: () => void }) {
   const t = useT();
   const what = useWhat(item);
+  const now = useNow(60_000);
   const ack = item.acknowledged;
   return (
     <li className="acked-row" data-item={item.id}>
@@ -250,12 +251,12 @@ export function AckedRow({ item, onAck }: { item: Item; onAck?: () => void }) {
       )}
       {ack && (
         <span className="attention-says">
-          {ack.by} · <Instant at={ack.at} now={new Date()} />
+          {ack.by} · <Instant at={ack.at} now={now} />
           {ack.note && ` · ${ack.note}`}
           {ack.until && (
             <>
               {" · "}
-              {t("attention.until")} <Instant at={ack.until} now={new Date()} />
+              {t("attention.until")} <Instant at={ack.until} now={now} />
             </>
           )}
         </span>

@@ -4,7 +4,7 @@ import { useQueries, useQuery } from "@tanstack/react-query";
 import type { RefObject } from "react";
 import { Link } from "wouter";
 import { get, type Job } from "../api/client";
-import { useT } from "../i18n";
+import { useT, type Translate } from "../i18n";
 import { layOut, stack, type Graph, type GraphJob, type Node } from "../lib/graph";
 
 const [width, height, across, down] = [168, 40, 92, 14];
@@ -101,11 +101,14 @@ function Drawing({ graph, job, room }: { graph: Graph; job: number; room: number
       })}
       {g.nodes.map((n) => {
         const ons = stacked ? [...new Set(edges.filter((e) => e.to.id === n.id).map((e) => e.on))] : [];
-        const box = <Box node={n} x={x(n)} y={y(n)} width={w(n)} on={ons.join(" / ")} here={n.id === job} />;
-        return n.id === job || n.name === undefined ? (
-          <g key={n.id}>{box}</g>
-        ) : (
-          <Link key={n.id} href={`/jobs/${n.id}`} aria-label={n.name}>
+        const on = ons.join(" / ");
+        const shown = texts(t, n, w(n), on);
+        const box = <Box node={n} x={x(n)} y={y(n)} width={w(n)} texts={shown} on={on} here={n.id === job} />;
+        if (n.id === job || n.name === undefined) return <g key={n.id}>{box}</g>;
+        // The name of the link contains its visible text, for users who control the console by voice.
+        const says = [n.name === shown.name ? "" : n.name, shown.name, shown.group, on].filter(Boolean).join(" ");
+        return (
+          <Link key={n.id} href={`/jobs/${n.id}`} aria-label={says}>
             {box}
           </Link>
         );
@@ -123,19 +126,24 @@ interface Place {
   x: number;
   y: number;
   width: number;
+  texts: { name: string; group: string };
   /** When it runs after its parents, if this is not written at the edges. */
   on: string;
   here: boolean;
 }
 
-/** Box is a job of a graph. */
-function Box({ node: n, x, y, width, on, here }: Place) {
-  const t = useT();
+/** texts is what a box says, cut to its width. */
+function texts(t: Translate, n: Node, width: number, on: string) {
   const letters = Math.floor((width - 20) / 7);
   const group =
     n.name === undefined
       ? t("graph.hidden")
       : [n.group, n.enabled ? "" : t("job.disabled")].filter(Boolean).join(" · ");
+  return { name: cut(n.name ?? `#${n.id}`, letters), group: cut(group, letters - (on ? on.length + 2 : 0)) };
+}
+
+/** Box is a job of a graph. The spaces between its texts are not drawn, but separate their words. */
+function Box({ node: n, x, y, width, texts: { name, group }, on, here }: Place) {
   return (
     <>
       <rect
@@ -147,11 +155,11 @@ function Box({ node: n, x, y, width, on, here }: Place) {
         className={here ? "graph-node graph-here" : "graph-node"}
       />
       <text x={x + 10} y={y + 17} className="graph-name">
-        {cut(n.name ?? `#${n.id}`, letters)}
-      </text>
+        {name}
+      </text>{" "}
       <text x={x + 10} y={y + 32} className="graph-group">
-        {cut(group, letters - (on ? on.length + 2 : 0))}
-      </text>
+        {group}
+      </text>{" "}
       {on && (
         <text x={x + width - 10} y={y + 32} className="graph-on" textAnchor="end">
           {on}

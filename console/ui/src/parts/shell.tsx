@@ -17,10 +17,10 @@ import { useIsFetching, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { post } from "../api/client";
-import { useLanguage, type Key } from "../i18n";
+import { useLanguage, useT, type Key } from "../i18n";
 import { newCalendar } from "../lib/calendars";
 import { useFocusKept } from "../lib/focus";
-import { useKeys } from "../lib/hooks";
+import { useKeys, useNow } from "../lib/hooks";
 import { dropDrafts } from "../lib/keptdrafts";
 import { leaveNow } from "../lib/leaving";
 import { useMay, useMe } from "../lib/me";
@@ -130,9 +130,7 @@ export function Shell({ children }: { children: ReactNode }) {
               Belfry
             </Link>
           </Group>
-          <span className="zone" title={t("zone.title")}>
-            {t("zone.all", { zone: viewerZone(), offset: offset(new Date()) })}
-          </span>
+          <Zone />
           <Button
             variant="default"
             size="compact-sm"
@@ -235,5 +233,16 @@ export function Shell({ children }: { children: ReactNode }) {
         </Table>
       </Modal>
     </AppShell>
+  );
+}
+
+/** Zone names the time zone of all times, with its current offset. */
+function Zone() {
+  const t = useT();
+  const now = useNow(60_000);
+  return (
+    <span className="zone" title={t("zone.title")}>
+      {t("zone.all", { zone: viewerZone(), offset: offset(now) })}
+    </span>
   );
 }

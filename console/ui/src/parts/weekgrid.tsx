@@ -71,8 +71,12 @@ export function WeekGrid({
               if (!s) return <td key={i} />;
               const n = s.planned + s.runs;
               const past = Date.parse(s.from) + 3_600_000 <= now.getTime();
+              const shown = n > 0 ? short(n) : "";
+              // The name contains the number that is visible, for users who control the console by voice.
+              const counts = [s.runs, s.planned].map(String);
               const words = [
                 dateTime(s.from).slice(0, 16),
+                n > 0 && !counts.includes(shown) && t("week.total", { n: shown }),
                 s.runs > 0 && t("week.runs", { n: s.runs }),
                 s.failed > 0 && t("week.failed", { n: s.failed }),
                 (!past || s.planned > 0) && t("week.planned", { n: s.planned }),
@@ -91,7 +95,7 @@ export function WeekGrid({
                     onClick={() => choose([i, h])}
                     className={`slot load-${loadClass(n, most)}${past ? " slot-past" : ""}${isoDay(addDays(week, i)) === today && h === hour ? " slot-now" : ""}`}
                   >
-                    {n > 0 ? short(n) : ""}
+                    {shown}
                     {s.failed > 0 && (
                       <span className="slot-failed" aria-hidden="true">
                         !

@@ -1,6 +1,7 @@
 import { useRef, useState, type KeyboardEvent } from "react";
 import { useLanguage, type Language } from "../i18n";
 import { later, month, weekdayOf, weekdays, type Weekday } from "../lib/daysoff";
+import { useNow } from "../lib/hooks";
 import { isoDay } from "../lib/week";
 
 const locale = (language: Language) => (language === "zh" ? "zh-CN" : "en-GB");
@@ -33,7 +34,7 @@ export function YearView({
   const { t, language } = useLanguage();
   const box = useRef<HTMLDivElement>(null);
   const before = useRef<string>(undefined); // the last selected day
-  const today = isoDay(new Date());
+  const today = isoDay(useNow(60_000));
   const [at, setAt] = useState<string>();
   const tabStop = at?.startsWith(String(year)) ? at : today.startsWith(String(year)) ? today : `${year}-01-01`;
   const names = { long: weekdayNames(language, "long"), narrow: weekdayNames(language, "narrow") };

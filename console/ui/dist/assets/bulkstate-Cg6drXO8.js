@@ -1,1 +1,0 @@
-import{u as n,j as s}from"./index-CHUoueCM.js";const o={waiting:"",running:"pill-live",done:"pill-good",stopped:"pill-warn",failed:"pill-bad"};function a({state:l}){const i=n();return s.jsx("span",{className:`pill ${o[l]}`,children:i(`bulk.state.${l}`)})}export{a as B};

@@ -1,0 +1,1 @@
+function e(){return typeof process<`u`?`production`:`development`}export{e as t};

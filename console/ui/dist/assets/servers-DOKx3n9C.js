@@ -1,0 +1,1 @@
+var e={postgres:`Postgres`,nats:`NATS`,jetstream:`JetStream`},t=t=>e[t]??t;export{t};
