@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/belfryhq/belfry/dispatcher/assign"
+	"github.com/belfryhq/belfry/dispatcher/glance"
 	"github.com/belfryhq/belfry/dispatcher/reconcile"
 	"github.com/belfryhq/belfry/dispatcher/results"
 	"github.com/belfryhq/belfry/dispatcher/roster"
@@ -17,6 +18,7 @@ type RoleStores struct {
 	Verdict   verdict.Store
 	Reconcile reconcile.Store
 	Upkeep    UpkeepStore
+	Glance    glance.Store
 }
 
 // Role is the work of the dispatcher role: it settles results, assigns waiting runs and reconciles. Create one with NewRole.
@@ -33,7 +35,8 @@ type Role struct {
 // NewRole adds the work of the dispatcher role to a process that fires.
 func NewRole(f *Firing, stores RoleStores) *Role {
 	cfg := f.cfg
-	r := &Role{upkeep: upkeep{stores.Upkeep, cfg.Log}, hear: f.hearLoop}
+	look := glance.New(stores.Glance)
+	r := &Role{upkeep: upkeep{stores.Upkeep, look, cfg.Log}, hear: f.hearLoop}
 	r.guard = roster.NewGuard(roster.GuardConfig{Roster: f.roster, JetStream: f.js, Closed: cfg.Closed, Log: cfg.Log, Registry: cfg.Registry})
 	r.results = results.New(results.Config{
 		JetStream: f.js, Conn: cfg.Conn, Peers: f.peers, Roster: f.roster, Recorder: f.recorder, Letters: f.letters,
@@ -45,11 +48,11 @@ func NewRole(f *Firing, stores RoleStores) *Role {
 	})
 	r.judge = verdict.New(verdict.Config{
 		Store: stores.Verdict, Peers: f.peers, Roster: f.roster, Sender: f.sender, Firer: f.firer, Recorder: f.recorder,
-		Results: r.results, Waiting: f.waiting, Log: cfg.Log, LostAfter: cfg.LostAfter,
+		Results: r.results, Waiting: f.waiting, Glance: look, Log: cfg.Log, LostAfter: cfg.LostAfter,
 	})
 	r.reconciler = reconcile.New(reconcile.Config{
 		Store: stores.Reconcile, Peers: f.peers, Firer: f.firer, Killer: f.killer, Recorder: f.recorder, Results: r.results,
-		Judge: r.judge, Waiting: f.waiting, Log: cfg.Log,
+		Judge: r.judge, Waiting: f.waiting, Glance: look, Log: cfg.Log,
 	})
 	return r
 }

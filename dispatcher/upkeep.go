@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/belfryhq/belfry/dispatcher/glance"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -23,6 +24,7 @@ type UpkeepStore interface {
 // and maintains the usage of groups.
 type upkeep struct {
 	store UpkeepStore
+	look  *glance.Glance
 	log   *slog.Logger
 }
 
@@ -76,7 +78,11 @@ func (u upkeep) usageLoop(ctx context.Context) {
 
 func (u upkeep) countLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, countPeriod) {
-		if err := u.store.CountLiveRuns(ctx); err != nil {
+		g, err := u.look.Look(ctx)
+		if err == nil && g.Live {
+			err = u.store.CountLiveRuns(ctx)
+		}
+		if err != nil {
 			u.warn(ctx, "cannot count the live runs of groups, retrying", err)
 		}
 	}

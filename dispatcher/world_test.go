@@ -101,7 +101,7 @@ type stores struct {
 func storesOf(pg *store.Store) stores {
 	return stores{
 		Stores:     Stores{Announce: pg, Settle: pg, Offer: pg, Kill: pg, Fire: pg},
-		RoleStores: RoleStores{Assign: pg, Verdict: pg, Reconcile: pg, Upkeep: pg},
+		RoleStores: RoleStores{Assign: pg, Verdict: pg, Reconcile: pg, Upkeep: pg, Glance: pg},
 		pg:         pg,
 	}
 }

@@ -1,6 +1,9 @@
 // Package scheduler decides when runs start: it pre-reads due jobs, keeps their runs in a time ring, and hands each
 // run to Fire at its due instant. Any number of schedulers may run concurrently.
 //
+// A pre-read has five statements. After one that found nothing, the next ones begin with a single statement (Quiet) that says
+// whether the others may find anything, so that a scheduler at rest costs little.
+//
 // # Guarantees
 //
 // A fire time is planned once: the store decides about it under the lock of its job, and advances the job in the

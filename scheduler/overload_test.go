@@ -19,6 +19,9 @@ func TestLateFiresHoldPlanningBack(t *testing.T) {
 		for i := range 12 * fireBatch {
 			all = append(all, entry(i, due))
 		}
+		for i := range 10 { // otherwise there would be nothing to plan later
+			all = append(all, entry(len(all), due.Add(time.Duration(4+i)*time.Second)))
+		}
 		s.due = slices.Clone(all)
 	}, func(t *testing.T, b *bench) {
 		time.Sleep(3 * time.Second)
@@ -31,8 +34,8 @@ func TestLateFiresHoldPlanningBack(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if b.store.count("near") == 0 || b.store.count("near") == b.store.count("PlanDue") {
-			t.Errorf("%d of %d pre-reads planned what is near", b.store.count("near"), b.store.count("PlanDue"))
+		if b.store.count("near") == 0 || b.store.count("near") == b.store.preReads() {
+			t.Errorf("%d of %d pre-reads planned what is near", b.store.count("near"), b.store.preReads())
 		}
 		for _, d := range all {
 			b.firedOnce(t, d, leadMax, 20*time.Second)

@@ -16,6 +16,9 @@ import (
 
 // Store is the scheduler's access to Postgres.
 type Store interface {
+	// Quiet reports whether TendPauses, PlanDue, ClaimNear and PlanStranded would find nothing now. It costs less than these, and may be false
+	// although they would.
+	Quiet(ctx context.Context) (bool, error)
 	PlanDue(ctx context.Context, batch int, near bool) (engine.Planned, error)
 	PlanStranded(ctx context.Context, batch int) (engine.Planned, error)
 	ClaimNear(ctx context.Context, batch int) (runs []engine.Due, stranded int, err error)
@@ -117,6 +120,7 @@ type Scheduler struct {
 	// Used only by planLoop:
 	from        time.Time // the earliest due instant of a job that is not planned yet, from the last batch
 	behindSince time.Time // when the unplanned jobs became late; zero if they are not late
+	rested      bool      // the last pre-read found nothing
 
 	mu        sync.Mutex
 	ring      *ring     // guarded by mu
@@ -202,8 +206,21 @@ func untilPreRead(now time.Time) time.Duration {
 
 // plan runs one pre-read. It plans due jobs in batches until none are left or planRound is over, then claims near runs
 // that others planned, then takes over runs that dead schedulers left behind. more is true if jobs are left. When ctx
-// ends, it begins no more transactions; work is the context of the current one.
+// ends, it begins no more transactions; work is the context of the current one. After a pre-read that found nothing, one statement
+// says whether there is something now.
 func (s *Scheduler) plan(ctx, work context.Context) (more bool, err error) {
+	if s.rested {
+		quiet, err := s.cfg.Store.Quiet(work)
+		if err != nil {
+			return false, err
+		}
+		if quiet {
+			s.noteNext(time.Time{})
+			return false, nil
+		}
+	}
+	found := 0
+	defer func() { s.rested = err == nil && !more && found == 0 }()
 	for tend := true; tend && ctx.Err() == nil; {
 		if tend, err = s.cfg.Store.TendPauses(work, planBatch); err != nil {
 			return false, err
@@ -220,6 +237,7 @@ func (s *Scheduler) plan(ctx, work context.Context) (more bool, err error) {
 		s.noteNext(planned.Next)
 		s.metrics.missed.Add(float64(planned.Missed))
 		s.add(planned.Runs)
+		found += planned.Jobs
 		more = planned.Jobs == planBatch || planned.More
 	}
 	for full := true; full; {
@@ -232,6 +250,7 @@ func (s *Scheduler) plan(ctx, work context.Context) (more bool, err error) {
 		}
 		s.metrics.stranded.Add(float64(stranded))
 		s.add(runs)
+		found += len(runs)
 		full = len(runs) == claimBatch
 	}
 	//sim:seam plan-stranded
@@ -246,6 +265,7 @@ func (s *Scheduler) plan(ctx, work context.Context) (more bool, err error) {
 		s.metrics.missed.Add(float64(planned.Missed))
 		s.metrics.misfired.Add(float64(len(planned.Runs)))
 		s.add(planned.Runs)
+		found += planned.Jobs
 		stranded = planned.More
 		more = more || planned.More
 	}

@@ -58,6 +58,9 @@ func (f *fakeStore) count(name string) int {
 	return f.calls[name]
 }
 
+// preReads counts the pre-reads, also those that found at once that there was nothing.
+func (f *fakeStore) preReads() int { return f.count("PlanDue") + f.count("Quiet") }
+
 func (f *fakeStore) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,6 +79,16 @@ func (f *fakeStore) within(list *[]engine.Due, limit int) []engine.Due {
 		return true
 	})
 	return out
+}
+
+func (f *fakeStore) Quiet(context.Context) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.called("Quiet")
+	near := func(list []engine.Due) bool {
+		return slices.ContainsFunc(list, func(d engine.Due) bool { return !d.DueAt.After(f.now().Add(horizon)) })
+	}
+	return err == nil && f.full == 0 && len(f.stranded) == 0 && !near(f.due) && !near(f.near), err
 }
 
 func (f *fakeStore) PlanDue(ctx context.Context, batch int, near bool) (engine.Planned, error) {
@@ -371,11 +384,36 @@ func TestPlansEverySecondOnTheSecond(t *testing.T) {
 		time.Sleep(10*time.Second + 10*time.Millisecond)
 		synctest.Wait()
 		// Once at the start, once for the listener's wake, then on each second of the database's clock.
-		if n := b.store.count("PlanDue"); n < 11 || n > 13 {
+		if n := b.store.preReads(); n < 11 || n > 13 {
 			t.Errorf("%d pre-reads in ten seconds", n)
 		}
 		if n := b.store.count("SyncClock"); n != 1 {
 			t.Errorf("the clock was read %d times in ten seconds", n)
+		}
+	})
+}
+
+// While nothing is due, a pre-read is one statement. Jobs that become due are planned by the next pre-read.
+func TestRest(t *testing.T) {
+	inBubble(t, func(*fakeStore, *fakeFirer) {}, func(t *testing.T, b *bench) {
+		for range 3 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			planned, looks := b.store.count("PlanDue"), b.store.count("Quiet")
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if n, m := b.store.count("PlanDue")-planned, b.store.count("Quiet")-looks; n != 0 || m != 10 {
+				t.Errorf("in ten seconds at rest, jobs were planned %d times after %d looks", n, m)
+			}
+			var of [2]engine.Due
+			b.store.set(func() {
+				of[0], of[1] = entry(planned, b.store.now().Add(2*horizon)), entry(1000+planned, b.store.now().Add(2*horizon))
+				b.store.due, b.store.near = []engine.Due{of[0]}, []engine.Due{of[1]}
+			})
+			time.Sleep(2*horizon + time.Second)
+			synctest.Wait()
+			b.firedOnce(t, of[0], leadMax, 0)
+			b.firedOnce(t, of[1], leadMax, 0)
 		}
 	})
 }
@@ -409,9 +447,9 @@ func TestPostgresAway(t *testing.T) {
 		time.Sleep(5*time.Second + 10*time.Millisecond)
 		synctest.Wait()
 		b.firedOnce(t, d, 0, time.Hour)
-		before := b.store.count("PlanDue")
+		before := b.store.preReads()
 		time.Sleep(10 * time.Second)
-		if n := b.store.count("PlanDue") - before; n < 9 {
+		if n := b.store.preReads() - before; n < 9 {
 			t.Errorf("%d pre-reads in ten seconds after the outage", n)
 		}
 	})

@@ -86,14 +86,25 @@ func (a *Assigner) assignLoop(ctx context.Context) {
 				next = fire.AskPause
 			}
 		}
-		timer := time.NewTimer(next)
+		a.rest(ctx, next)
+	}
+}
+
+// rest returns after a time, or when a run begins to wait or, if runs wait, an instance has more room.
+func (a *Assigner) rest(ctx context.Context, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-a.Waiting.Woken():
 		case <-a.Roster.Room():
+			if !a.Waiting.Any() {
+				continue
+			}
 		}
-		timer.Stop()
+		return
 	}
 }
 
@@ -284,6 +295,11 @@ func (a *Assigner) countLoop(ctx context.Context) {
 }
 
 func (a *Assigner) count(ctx context.Context) error {
+	if a.Peers.Connected() && !a.Waiting.Any() { // the assigner has just looked
+		a.runs.Reset()
+		a.ready.Reset()
+		return nil
+	}
 	counts, err := a.Store.WaitingCounts(ctx)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,6 +60,8 @@ type Firer struct {
 	Config
 	pings *prometheus.CounterVec
 
+	set reading // of Waiting
+
 	mu     sync.Mutex
 	asking map[engine.WaitingKey]*asking // the jobs whose instances are asked; guarded by mu
 }
@@ -79,17 +82,52 @@ func New(cfg Config) *Firer {
 // runs queue too.
 const longWait = 3 * waiting.Poll
 
-// Run updates the set Waiting from Postgres until ctx ends. A process that fires runs but has no assigner must call it. Otherwise
-// its runs overtake runs that wait for a free slot.
+// Run updates the set Waiting from Postgres until ctx ends, while runs are fired. A process that fires runs but has no assigner must
+// call it. Otherwise its runs overtake runs that wait for a free slot.
 func (f *Firer) Run(ctx context.Context) {
+	f.set.reads.Store(true)
 	for lifecycle.Pause(ctx, waiting.Poll) {
-		keys, err := f.Store.LongWaiting(ctx, longWait)
-		if err != nil {
-			f.warn(ctx, "cannot read what runs wait for, retrying", err)
-			continue
+		if time.Since(f.set.firedAt()) < restAfter {
+			f.readWaiting(ctx)
 		}
-		f.Waiting.Set(keys)
 	}
+}
+
+// restAfter is how long after the last fire Run goes on. The first fire after a rest reads the set itself.
+const restAfter = 10 * time.Second
+
+// reading is when the set Waiting was read and when runs were fired, in a process without an assigner.
+type reading struct {
+	reads atomic.Bool
+	mu    sync.Mutex
+	fired time.Time // guarded by mu
+	at    time.Time // guarded by mu
+}
+
+func (r *reading) firedAt() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fired
+}
+
+// fires notes a fire, and reports whether the set is too old for it.
+func (r *reading) fires(now time.Time) (old bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fired = now
+	return r.reads.Load() && now.Sub(r.at) > 2*waiting.Poll
+}
+
+func (f *Firer) readWaiting(ctx context.Context) {
+	keys, err := f.Store.LongWaiting(ctx, longWait)
+	if err != nil {
+		f.warn(ctx, "cannot read what runs wait for, retrying", err)
+		return
+	}
+	f.Waiting.Set(keys)
+	f.set.mu.Lock()
+	defer f.set.mu.Unlock()
+	f.set.at = time.Now()
 }
 
 // Fire routes runs, binds them in one transaction, and offers them as soon as they are bound. It is called shortly before they
@@ -113,6 +151,9 @@ func (f *Firer) Fire(ctx context.Context, runs []engine.Due) (later []engine.Due
 
 // fire fires runs in one transaction, except broadcasts, which have a transaction each.
 func (f *Firer) fire(ctx context.Context, runs []engine.Due) (later []engine.Due, err error) {
+	if f.set.fires(time.Now()) {
+		f.readWaiting(ctx)
+	}
 	defs, err := f.Store.Definitions(ctx, runs)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/dispatcher/fire"
+	"github.com/belfryhq/belfry/dispatcher/glance"
 	"github.com/belfryhq/belfry/dispatcher/kill"
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/dispatcher/results"
@@ -47,6 +48,7 @@ type Config struct {
 	Results  *results.Consumer
 	Judge    *verdict.Judge
 	Waiting  *waiting.Kinds
+	Glance   *glance.Glance
 	Log      *slog.Logger
 }
 
@@ -75,15 +77,27 @@ func (r *Reconciler) Run(ctx context.Context) {
 		}
 	}
 	lifecycle.Together(ctx,
-		every(time.Second, "cannot end runs past their start deadline, retrying", r.endUnstarted),
+		every(time.Second, "cannot end runs past their start deadline, retrying", r.ifAny(func(g engine.Glance) bool { return g.Deadlines }, r.endUnstarted)),
 		every(time.Second, "cannot end runs past their timeout, retrying", r.endOverdue),
-		every(time.Second, "cannot repeat kill requests, retrying", r.repeatKills),
-		every(time.Second, "cannot plan overdue retries again, retrying", r.counted("retry_not_replanned", r.Store.ReplanOverdue)),
-		every(2*time.Second, "cannot release held runs, retrying", r.releaseOrphans),
+		every(time.Second, "cannot repeat kill requests, retrying", r.ifAny(func(g engine.Glance) bool { return g.Kills }, r.repeatKills)),
+		every(time.Second, "cannot plan overdue retries again, retrying",
+			r.ifAny(func(g engine.Glance) bool { return g.Retries }, r.counted("retry_not_replanned", r.Store.ReplanOverdue))),
+		every(2*time.Second, "cannot release held runs, retrying", r.ifAny(func(g engine.Glance) bool { return g.Held }, r.releaseOrphans)),
 		every(5*time.Second, "cannot continue jobs with a fixed delay, retrying", r.counted("fixed_delay_stopped", r.Store.GoOnChains)),
 		every(15*time.Second, "cannot return stray runs, retrying", r.returnStrays),
 	)
 	r.overdue.Wait()
+}
+
+// ifAny calls a repair only if a glance at the database shows something for it.
+func (r *Reconciler) ifAny(shown func(engine.Glance) bool, repair func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		g, err := r.Glance.Look(ctx)
+		if err != nil || !shown(g) {
+			return err
+		}
+		return repair(ctx)
+	}
 }
 
 func (r *Reconciler) counted(kind string, f func(context.Context, int) (int, error)) func(context.Context) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/dispatcher/fire"
+	"github.com/belfryhq/belfry/dispatcher/glance"
 	"github.com/belfryhq/belfry/dispatcher/offer"
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/dispatcher/results"
@@ -43,6 +44,7 @@ type Config struct {
 	Recorder *settle.Recorder
 	Results  *results.Consumer
 	Waiting  *waiting.Kinds
+	Glance   *glance.Glance
 	Log      *slog.Logger
 	// LostAfter is the time from an instance's death within which its attempts are declared lost. Values below 15 s count as
 	// 15 s.
@@ -100,7 +102,11 @@ type bound struct {
 	turn  chan struct{} // holds a token while no loop reads; the token guards the other fields
 	boots []engine.BoundBoot
 	at    time.Time
+	read  time.Time // when the boots were last read, and not only a glance was taken
 }
+
+// rereadEvery is how often the list is read although a glance shows no bound runs.
+const rereadEvery = 10 * time.Second
 
 func newBound() bound {
 	b := bound{turn: make(chan struct{}, 1)}
@@ -122,9 +128,18 @@ func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]engine.Bou
 	if time.Since(j.bound.at) < old {
 		return j.bound.boots, nil
 	}
+	g, err := j.Glance.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The glance shows runs that are due by the database's clock. If this clock was set back, there can be others.
+	if !g.Bound && len(j.bound.boots) == 0 && time.Since(j.bound.read) < rereadEvery {
+		j.bound.at = time.Now()
+		return nil, nil
+	}
 	boots, err := j.Store.BoundBoots(ctx, j.leastSilent(j.bound.boots))
 	if err == nil {
-		j.bound.boots, j.bound.at = boots, time.Now()
+		j.bound.boots, j.bound.at, j.bound.read = boots, time.Now(), time.Now()
 	}
 	return boots, err
 }

@@ -40,6 +40,13 @@ func (k *Kinds) Has(key engine.WaitingKey) bool {
 	return k.kinds[key]
 }
 
+// Any reports whether the set has a key.
+func (k *Kinds) Any() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.kinds) > 0
+}
+
 // Set replaces the set.
 func (k *Kinds) Set(keys []engine.WaitingKey) {
 	kinds := make(map[engine.WaitingKey]bool, len(keys))

@@ -115,7 +115,7 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("run logs", lines.Run)
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
-	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s}).Run)
+	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s, Glance: s}).Run)
 	p.addUsage(group.New(s.Pool()), attention.New(s.Pool()), d.Instances)
 	p.addPressure(view.NewPostgres(s.Pool()))
 	p.add("executor versions", boots.New(group.New(s.Pool()), d.Instances, p.log).Run)

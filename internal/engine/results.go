@@ -100,6 +100,16 @@ type ShardBinding struct {
 	Pin string // the only instance that may run the shard
 }
 
+// Glance says what the reconcilers of the dispatcher role may find in the database. A false field means: nothing.
+type Glance struct {
+	Deadlines bool // waiting runs past their start deadline
+	Kills     bool // unfinished runs whose kill was requested
+	Retries   bool // due retries that were not planned
+	Bound     bool // due runs that are bound to an instance
+	Held      bool // runs that are held by another run
+	Live      bool // unfinished runs, or groups whose number of them is not zero
+}
+
 // BoundBoot is a boot of an instance that has bound runs.
 type BoundBoot struct {
 	Group, Instance, BootID string

@@ -309,7 +309,7 @@ func (p *process) runRole(ctx context.Context) {
 	}
 	if p.role == dispatcherRole {
 		parts[1] = dispatcher.NewRole(d, dispatcher.RoleStores{
-			Assign: p.store, Verdict: p.store, Reconcile: p.store, Upkeep: p.store,
+			Assign: p.store, Verdict: p.store, Reconcile: p.store, Upkeep: p.store, Glance: p.store,
 		}).Run
 		parts = append(parts, p.workFollowUps)
 	}

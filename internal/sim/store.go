@@ -195,6 +195,14 @@ func (s *faultyStore) Silent(ctx context.Context, groups []string, after time.Du
 	return call(ctx, s, "Silent", func() ([]engine.LiveRun, error) { return s.Store.Silent(ctx, groups, after, limit) })
 }
 
+func (s *faultyStore) Quiet(ctx context.Context) (bool, error) {
+	return call(ctx, s, "Quiet", func() (bool, error) { return s.Store.Quiet(ctx) })
+}
+
+func (s *faultyStore) Glance(ctx context.Context) (engine.Glance, error) {
+	return call(ctx, s, "Glance", func() (engine.Glance, error) { return s.Store.Glance(ctx) })
+}
+
 func (s *faultyStore) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]engine.BoundBoot, error) {
 	return call(ctx, s, "BoundBoots", func() ([]engine.BoundBoot, error) { return s.Store.BoundBoots(ctx, silentAfter) })
 }

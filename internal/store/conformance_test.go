@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 		return &storetest.Backend{
 			Scheduler:  s,
 			Stores:     dispatcher.Stores{Announce: s, Settle: s, Offer: s, Kill: s, Fire: s},
-			RoleStores: dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s},
+			RoleStores: dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s, Glance: s},
 			Jobs:       s,
 			Pauses:     s,
 			Replan:     s.Replan,

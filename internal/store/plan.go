@@ -21,6 +21,18 @@ import (
 // misfire tolerance, so that the death of a scheduler makes fires late but not missed.
 const StrandedAfter = 2 * time.Second
 
+// Quiet reports whether TendPauses, PlanDue, ClaimNear and PlanStranded would find nothing now, with one statement. It may be false although they
+// would.
+func (s *Store) Quiet(ctx context.Context) (bool, error) {
+	begun := s.Now()
+	busy, err := s.q.Busy(ctx, sqlcgen.BusyParams{Horizon: s.plan.Horizon, StrandedAfter: StrandedAfter})
+	err = pgerr.Translate(err)
+	if err != nil || !busy {
+		s.clock.planned(begun, err)
+	}
+	return !busy && err == nil, err
+}
+
 // PlanDue takes up to batch jobs that are due within the horizon, those due first, plans their runs and ledger entries,
 // and advances them. If near is set, it takes and plans jobs no further ahead than plan.Settings.Near. Schedulers share
 // the due jobs by SKIP LOCKED.

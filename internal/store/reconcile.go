@@ -17,6 +17,12 @@ import (
 // These queries find work that was lost by a crash or a lost message. They only read. The reconcilers act on the
 // findings by compare-and-set, so any number of dispatchers may find the same run.
 
+// Glance reports what PastDeadline, UnconfirmedKills, ReplanOverdue, BoundBoots, ReleaseOrphans and CountLiveRuns may find.
+func (s *Store) Glance(ctx context.Context) (engine.Glance, error) {
+	g, err := s.q.Glance(ctx)
+	return engine.Glance{Deadlines: g.Deadlines, Kills: g.Kills, Retries: g.Retries, Bound: g.Bound, Held: g.Held, Live: g.Live}, pgerr.Translate(err)
+}
+
 // Silent returns bound runs of groups for which it has been unknown for the given time whether their instance accepted them.
 func (s *Store) Silent(ctx context.Context, groups []string, after time.Duration, limit int) ([]engine.LiveRun, error) {
 	rows, err := s.q.SilentRuns(ctx, sqlcgen.SilentRunsParams{After: after, Groups: groups, Batch: int32(limit)})

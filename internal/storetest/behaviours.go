@@ -17,6 +17,7 @@ var behaviours = []struct {
 	test func(*testing.T, *suite)
 }{
 	{"PlanPlansTheRunsOfTheHorizonOnce", planOnce},
+	{"AtRestOneStatementIsEnough", atRest},
 	{"MissedFiresFollowThePolicy", missedFires},
 	{"StrandedFiresFollowThePolicy", strandedFires},
 	{"ClaimTakesRunsThatOthersPlanned", claimNear},

@@ -77,7 +77,10 @@ type Run struct {
 func Test(t *testing.T, open func(*testing.T) *Backend) {
 	for _, b := range behaviours {
 		t.Run(b.name, func(t *testing.T) {
-			b.test(t, &suite{Backend: open(t), t: t})
+			backend := open(t)
+			backend.Scheduler = quietOnly{backend.Scheduler, t}
+			backend.Reconcile = glanced{backend.Reconcile, backend.Glance, t}
+			b.test(t, &suite{Backend: backend, t: t})
 		})
 	}
 }

@@ -41,6 +41,28 @@ func (s *Store) PlanDue(_ context.Context, batch int, near bool) (out engine.Pla
 	return out, nil
 }
 
+// Quiet reports whether TendPauses, PlanDue, ClaimNear and PlanStranded would find nothing.
+func (s *Store) Quiet(context.Context) (quiet bool, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		quiet = true
+		for id, d := range db.due {
+			parked := d.parked && domain.PauseAt(db.pausesOf(id, db.jobs[id].spec.Group), now) == nil
+			if !d.nextDue.IsZero() && (parked || !d.nextDue.After(now.Add(db.settings.Horizon))) {
+				quiet = false
+			}
+		}
+		old := now.Add(-strandedAfter)
+		waits := db.liveSorted(func(r *Run) bool {
+			return !r.Held && (r.State == domain.Pending || r.State == domain.Retrying) &&
+				(r.RungAt.IsZero() && !r.DueAt.After(now.Add(db.settings.Horizon)) || r.DueAt.Before(old))
+		})
+		quiet = quiet && len(waits) == 0
+	})
+	return quiet, nil
+}
+
 // PlanStranded applies the misfire policy to jobs with planned runs that were not admitted within the tolerance.
 func (s *Store) PlanStranded(_ context.Context, batch int) (out engine.Planned, err error) {
 	db := s.db

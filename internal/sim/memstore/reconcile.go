@@ -43,6 +43,26 @@ func silent(r *Run, before time.Time) bool {
 	return since.Before(before)
 }
 
+// Glance reports what the reconcilers may find.
+func (s *Store) Glance(context.Context) (g engine.Glance, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		for _, w := range db.waiting {
+			g.Deadlines = g.Deadlines || w.deadline.Before(now)
+		}
+		for _, r := range db.live {
+			due := !r.Held && r.DueAt.Before(now)
+			g.Live = true
+			g.Held = g.Held || r.Held
+			g.Kills = g.Kills || r.KillRequested && r.KillRequestedAt.Before(now)
+			g.Retries = g.Retries || due && r.State == domain.Retrying && !r.Replanned
+			g.Bound = g.Bound || due && bound(r)
+		}
+	})
+	return g, nil
+}
+
 // BoundBoots returns each boot that unfinished runs are bound to, with the numbers of these runs.
 func (s *Store) BoundBoots(_ context.Context, silentAfter time.Duration) (out []engine.BoundBoot, err error) {
 	s.db.tx(func() {

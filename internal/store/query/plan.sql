@@ -13,6 +13,18 @@ SELECT job_id, version, next_fire_time, next_due_at, decided_through,
  LIMIT @batch
    FOR UPDATE SKIP LOCKED;
 
+-- name: Busy :one
+-- Reports whether OpenPauses, LockDueJobs, ClaimNear, ClaimStranded or StrandedJobs may find something. It is true whenever one of them would.
+SELECT EXISTS (
+    SELECT 1 FROM job_due WHERE next_due_at <= statement_timestamp() + @horizon::interval
+    UNION ALL
+    SELECT 1 FROM runs_live WHERE rung_at IS NULL AND due_at <= statement_timestamp() + @horizon::interval
+                              AND (NOT held AND state IN ('pending', 'retrying')) IS TRUE
+    UNION ALL
+    SELECT 1 FROM runs_live WHERE NOT held AND due_at < statement_timestamp() - @stranded_after::interval AND (state IN ('pending', 'retrying')) IS TRUE
+    UNION ALL
+    SELECT 1 FROM group_pauses WHERE NOT released AND (NOT taken_back OR to_at <= statement_timestamp())) AS busy;
+
 -- name: LockJob :one
 SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked,
        ((paused_until > LEAST(next_fire_time, statement_timestamp()) - interval '1 minute') IS TRUE)::bool AS paused, clock_timestamp()::timestamptz AS now

@@ -1,3 +1,13 @@
+-- name: Glance :one
+-- Reports whether PastDeadline, UnconfirmedKills, OverdueRetries, BoundInstances, UnheldHeld and CountLiveRuns may find anything.
+SELECT EXISTS (SELECT FROM runs_waiting WHERE deadline_at < statement_timestamp()) AS deadlines,
+       EXISTS (SELECT FROM runs_live WHERE kill_requested_at < statement_timestamp()) AS kills,
+       EXISTS (SELECT FROM runs_live WHERE NOT replanned AND due_at < statement_timestamp() AND (NOT held AND state = 'retrying') IS TRUE) AS retries,
+       EXISTS (SELECT FROM runs_live WHERE NOT held AND due_at < statement_timestamp()
+                  AND (instance IS NOT NULL AND state IN ('queued', 'running')) IS TRUE) AS bound,
+       EXISTS (SELECT FROM runs_live WHERE held) AS held,
+       EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live;
+
 -- name: SilentRuns :many
 -- Returns bound runs for which it has been unknown for a while whether they were accepted, because their dispatcher
 -- died or an answer was lost. The order is random, so that runs of instances that do not answer cannot keep the others

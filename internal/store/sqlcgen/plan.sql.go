@@ -40,6 +40,31 @@ func (q *Queries) AdvanceDue(ctx context.Context, arg AdvanceDueParams) error {
 	return err
 }
 
+const busy = `-- name: Busy :one
+SELECT EXISTS (
+    SELECT 1 FROM job_due WHERE next_due_at <= statement_timestamp() + $1::interval
+    UNION ALL
+    SELECT 1 FROM runs_live WHERE rung_at IS NULL AND due_at <= statement_timestamp() + $1::interval
+                              AND (NOT held AND state IN ('pending', 'retrying')) IS TRUE
+    UNION ALL
+    SELECT 1 FROM runs_live WHERE NOT held AND due_at < statement_timestamp() - $2::interval AND (state IN ('pending', 'retrying')) IS TRUE
+    UNION ALL
+    SELECT 1 FROM group_pauses WHERE NOT released AND (NOT taken_back OR to_at <= statement_timestamp())) AS busy
+`
+
+type BusyParams struct {
+	Horizon       time.Duration
+	StrandedAfter time.Duration
+}
+
+// Reports whether OpenPauses, LockDueJobs, ClaimNear, ClaimStranded or StrandedJobs may find something. It is true whenever one of them would.
+func (q *Queries) Busy(ctx context.Context, arg BusyParams) (bool, error) {
+	row := q.db.QueryRow(ctx, busy, arg.Horizon, arg.StrandedAfter)
+	var busy bool
+	err := row.Scan(&busy)
+	return busy, err
+}
+
 const claimNear = `-- name: ClaimNear :many
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(

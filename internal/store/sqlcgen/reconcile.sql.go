@@ -75,6 +75,40 @@ func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) 
 	return items, nil
 }
 
+const glance = `-- name: Glance :one
+SELECT EXISTS (SELECT FROM runs_waiting WHERE deadline_at < statement_timestamp()) AS deadlines,
+       EXISTS (SELECT FROM runs_live WHERE kill_requested_at < statement_timestamp()) AS kills,
+       EXISTS (SELECT FROM runs_live WHERE NOT replanned AND due_at < statement_timestamp() AND (NOT held AND state = 'retrying') IS TRUE) AS retries,
+       EXISTS (SELECT FROM runs_live WHERE NOT held AND due_at < statement_timestamp()
+                  AND (instance IS NOT NULL AND state IN ('queued', 'running')) IS TRUE) AS bound,
+       EXISTS (SELECT FROM runs_live WHERE held) AS held,
+       EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live
+`
+
+type GlanceRow struct {
+	Deadlines bool
+	Kills     bool
+	Retries   bool
+	Bound     bool
+	Held      bool
+	Live      bool
+}
+
+// Reports whether PastDeadline, UnconfirmedKills, OverdueRetries, BoundInstances, UnheldHeld and CountLiveRuns may find anything.
+func (q *Queries) Glance(ctx context.Context) (GlanceRow, error) {
+	row := q.db.QueryRow(ctx, glance)
+	var i GlanceRow
+	err := row.Scan(
+		&i.Deadlines,
+		&i.Kills,
+		&i.Retries,
+		&i.Bound,
+		&i.Held,
+		&i.Live,
+	)
+	return i, err
+}
+
 const groupsOfRuns = `-- name: GroupsOfRuns :many
 SELECT id, group_name FROM runs_live WHERE id = ANY($1::uuid[])
 UNION ALL
