@@ -310,6 +310,8 @@ func (w *scale) waiting() {
 func (w *scale) readers() {
 	ctx, s := w.t.Context(), w.s
 	for name, call := range map[string]func() error{
+		"Quiet":        func() error { _, err := s.Quiet(ctx); return err },
+		"Glance":       func() error { _, err := s.Glance(ctx); return err },
 		"PlanStranded": func() error { _, err := s.PlanStranded(ctx, batch); return err },
 		"Silent":       func() error { _, err := s.Silent(ctx, []string{"g"}, time.Second, batch); return err },
 		"BoundBoots":   func() error { _, err := s.BoundBoots(ctx, time.Second); return err },
