@@ -44,7 +44,7 @@ func NewRole(f *Firing, stores RoleStores) *Role {
 	})
 	r.assigner = assign.New(assign.Config{
 		Store: stores.Assign, Peers: f.peers, Roster: f.roster, Firer: f.firer, Sender: f.sender, Recorder: f.recorder,
-		Waiting: f.waiting, Log: cfg.Log, Registry: cfg.Registry,
+		Waiting: f.waiting, Glance: look, Log: cfg.Log, Registry: cfg.Registry,
 	})
 	r.judge = verdict.New(verdict.Config{
 		Store: stores.Verdict, Peers: f.peers, Roster: f.roster, Sender: f.sender, Firer: f.firer, Recorder: f.recorder,

@@ -14,7 +14,7 @@ type UpkeepStore interface {
 	Now() time.Time // the database's clock
 	SyncClock(ctx context.Context) error
 	MakeDays(ctx context.Context, days []time.Time) error
-	Vacuum(ctx context.Context) error
+	Vacuum(ctx context.Context, dead bool) error
 	// TendUsage and CountLiveRuns maintain the usage of groups.
 	TendUsage(ctx context.Context) error
 	CountLiveRuns(ctx context.Context) error
@@ -62,7 +62,11 @@ func (u upkeep) daysLoop(ctx context.Context) {
 
 func (u upkeep) vacuumLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, vacuumPeriod) {
-		if err := u.store.Vacuum(ctx); err != nil {
+		g, err := u.look.Look(ctx)
+		if err == nil {
+			err = u.store.Vacuum(ctx, g.Dead)
+		}
+		if err != nil {
 			u.warn(ctx, "cannot vacuum the hot tables, retrying", err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher/divide"
 	"github.com/belfryhq/belfry/dispatcher/fire"
+	"github.com/belfryhq/belfry/dispatcher/glance"
 	"github.com/belfryhq/belfry/dispatcher/offer"
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/dispatcher/roster"
@@ -42,6 +43,7 @@ type Config struct {
 	Sender   *offer.Sender
 	Recorder *settle.Recorder
 	Waiting  *waiting.Kinds
+	Glance   *glance.Glance
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -75,10 +77,10 @@ func (a *Assigner) Run(ctx context.Context) {
 }
 
 func (a *Assigner) assignLoop(ctx context.Context) {
-	for ctx.Err() == nil {
+	for woken := true; ctx.Err() == nil; {
 		next := waiting.Poll
 		if a.Peers.Connected() {
-			early, err := a.assignAll(ctx)
+			early, err := a.assignAll(ctx, woken)
 			if err != nil {
 				a.warn(ctx, "cannot assign waiting runs, retrying", err)
 			}
@@ -86,30 +88,38 @@ func (a *Assigner) assignLoop(ctx context.Context) {
 				next = fire.AskPause
 			}
 		}
-		a.rest(ctx, next)
+		woken = a.rest(ctx, next)
 	}
 }
 
-// rest returns after a time, or when a run begins to wait or, if runs wait, an instance has more room.
-func (a *Assigner) rest(ctx context.Context, most time.Duration) {
+// rest returns after a time, or when a run begins to wait or, if runs wait, an instance has more room. Then woken is true.
+func (a *Assigner) rest(ctx context.Context, most time.Duration) (woken bool) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			return false
 		case <-timer.C:
+			return false
 		case <-a.Waiting.Woken():
+			return true
 		case <-a.Roster.Room():
-			if !a.Waiting.Any() {
-				continue
+			if a.Waiting.Any() {
+				return true
 			}
 		}
-		return
 	}
 }
 
-// assignAll assigns waiting runs of all kinds. early reports whether the instances of some job have to be asked again soon.
-func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
+// assignAll assigns waiting runs of all kinds. early reports whether the instances of some job have to be asked again soon. If no signal woke
+// the assigner and no run waited last time, a glance decides whether it is worth a search.
+func (a *Assigner) assignAll(ctx context.Context, woken bool) (early bool, err error) {
+	if !woken && !a.Waiting.Any() {
+		if g, err := a.Glance.Look(ctx); err != nil || !g.Waiting {
+			return false, err
+		}
+	}
 	keys, err := a.Store.WaitingKeys(ctx)
 	if err != nil {
 		return false, err

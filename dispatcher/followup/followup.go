@@ -46,7 +46,7 @@ const (
 const (
 	notifyEvery = time.Millisecond // the shortest that River allows
 	pollEvery   = time.Second
-	pollSlowly  = 2 * time.Second // alerts and bulk actions
+	pollSlowly  = 5 * time.Second // alerts and bulk actions
 )
 
 type retryArgs struct {

@@ -1,4 +1,4 @@
-// Package glance saves the statements of reconcilers that would find nothing. One statement says once a second which of them may find something.
+// Package glance saves the statements of loops that would find nothing. One statement says once a second which of them may find something.
 package glance
 
 import (
@@ -13,7 +13,7 @@ type Store interface {
 	Glance(ctx context.Context) (engine.Glance, error)
 }
 
-// fresh is the maximum age of an answer. A reconciler that runs every second finds a fault a second later at most than without a Glance.
+// fresh is the maximum age of an answer. A loop that runs every second finds something a second later at most than without a Glance.
 const fresh = time.Second
 
 // Glance looks at the database for several loops. It is safe for concurrent use.

@@ -100,7 +100,7 @@ type ShardBinding struct {
 	Pin string // the only instance that may run the shard
 }
 
-// Glance says what the reconcilers of the dispatcher role may find in the database. A false field means: nothing.
+// Glance says what the loops of the dispatcher role may find in the database. A false field means: nothing.
 type Glance struct {
 	Deadlines bool // waiting runs past their start deadline
 	Kills     bool // unfinished runs whose kill was requested
@@ -108,6 +108,8 @@ type Glance struct {
 	Bound     bool // due runs that are bound to an instance
 	Held      bool // runs that are held by another run
 	Live      bool // unfinished runs, or groups whose number of them is not zero
+	Waiting   bool // runs that wait for an instance
+	Dead      bool // so many dead rows among the unfinished runs that they have to be vacuumed
 }
 
 // BoundBoot is a boot of an instance that has bound runs.

@@ -82,12 +82,27 @@ func (s *Store) readClock(ctx context.Context, q *sqlcgen.Queries) error {
 		if answered.IsZero() {
 			answered = came
 		}
-		if trip := came.Sub(sent); chosen == nil || trip < chosen.trip {
-			chosen = &reading{db: db.UTC().Add(trip / 2), at: came, boot: bootTime(), wall: s.clock.wall().Round(0), trip: trip}
+		if r := s.clock.read(sent, came, db); chosen == nil || r.trip < chosen.trip {
+			chosen = r
 		}
 	}
 	s.clock.accept(chosen, answered)
 	return nil
+}
+
+// noteClock takes the instant db of the database's clock, which the answer to a statement had, as a reading. sent is when the statement was
+// sent. An answer that took long is no reading: KeepClock makes one when it needs one.
+func (s *Store) noteClock(sent, db time.Time) {
+	came := time.Now()
+	if r := s.clock.read(sent, came, db); r.trip <= quickTrip {
+		s.clock.accept(r, came)
+	}
+}
+
+// read returns a reading. db was read between sent and came.
+func (c *clock) read(sent, came, db time.Time) *reading {
+	trip := came.Sub(sent)
+	return &reading{db: db.UTC().Add(trip / 2), at: came, boot: bootTime(), wall: c.wall().Round(0), trip: trip}
 }
 
 // KeepClock reads the database's clock periodically until ctx ends, and at once when this machine's clocks disagree. It

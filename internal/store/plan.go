@@ -25,12 +25,17 @@ const StrandedAfter = 2 * time.Second
 // would.
 func (s *Store) Quiet(ctx context.Context) (bool, error) {
 	begun := s.Now()
-	busy, err := s.q.Busy(ctx, sqlcgen.BusyParams{Horizon: s.plan.Horizon, StrandedAfter: StrandedAfter})
-	err = pgerr.Translate(err)
-	if err != nil || !busy {
+	sent := time.Now()
+	look, err := s.q.Busy(ctx, sqlcgen.BusyParams{Horizon: s.plan.Horizon, StrandedAfter: StrandedAfter})
+	if err = pgerr.Translate(err); err != nil {
 		s.clock.planned(begun, err)
+		return false, err
 	}
-	return !busy && err == nil, err
+	s.noteClock(sent, look.Now)
+	if !look.Busy {
+		s.clock.planned(begun, nil)
+	}
+	return !look.Busy, nil
 }
 
 // PlanDue takes up to batch jobs that are due within the horizon, those due first, plans their runs and ledger entries,

@@ -19,8 +19,13 @@ import (
 
 // Glance reports what PastDeadline, UnconfirmedKills, ReplanOverdue, BoundBoots, ReleaseOrphans and CountLiveRuns may find.
 func (s *Store) Glance(ctx context.Context) (engine.Glance, error) {
-	g, err := s.q.Glance(ctx)
-	return engine.Glance{Deadlines: g.Deadlines, Kills: g.Kills, Retries: g.Retries, Bound: g.Bound, Held: g.Held, Live: g.Live}, pgerr.Translate(err)
+	sent := time.Now()
+	g, err := s.q.Glance(ctx, vacuumDead)
+	if err != nil {
+		return engine.Glance{}, pgerr.Translate(err)
+	}
+	s.noteClock(sent, g.Now)
+	return engine.Glance{Deadlines: g.Deadlines, Kills: g.Kills, Retries: g.Retries, Bound: g.Bound, Held: g.Held, Live: g.Live, Waiting: g.Waiting, Dead: g.Dead}, nil
 }
 
 // Silent returns bound runs of groups for which it has been unknown for the given time whether their instance accepted them.
@@ -288,25 +293,19 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 	return out, nil
 }
 
-// Vacuum cleans the hot tables if they have enough dead rows, or if they were not cleaned for vacuumEvery. Autovacuum
+// Vacuum cleans the hot tables if a glance says that they have many dead rows, or if they were not cleaned for vacuumEvery. Autovacuum
 // would come too late: these tables turn over completely within seconds, and queries for due runs read through dead
 // rows. Vacuum skips tables that another process is cleaning. Call it every few seconds.
-func (s *Store) Vacuum(ctx context.Context) error {
+func (s *Store) Vacuum(ctx context.Context, dead bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, vacuumMax)
 	defer cancel()
-	var much bool
-	err := s.pool.QueryRow(ctx, `SELECT pg_stat_get_dead_tuples(t) > $1 + pg_stat_get_live_tuples(t) / 2 FROM (SELECT 'runs_live'::regclass) r (t)`,
-		vacuumDead).Scan(&much)
-	if err != nil {
-		return pgerr.Translate(err)
-	}
 	last := s.lastVacuum.Load()
 	now := time.Now().UnixNano()
 	long := now-last > int64(vacuumEvery)
 	if long && !s.lastVacuum.CompareAndSwap(last, now) {
 		return nil
 	}
-	if much || long {
+	if dead || long {
 		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) runs_live, runs_waiting`)
 	}
 	if err == nil && long {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/dispatcher/assign"
 	"github.com/belfryhq/belfry/dispatcher/glance"
 	"github.com/belfryhq/belfry/dispatcher/reconcile"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -117,6 +118,21 @@ func (g glanced) ReleaseOrphans(ctx context.Context, limit int) (runs []engine.D
 	return runs, err
 }
 
+// glancedKeys does the same for the assigner.
+type glancedKeys struct {
+	assign.Store
+	look glanced
+}
+
+// WaitingKeys implements assign.Store.
+func (g glancedKeys) WaitingKeys(ctx context.Context) (keys []engine.WaitingKey, err error) {
+	err = g.look.check(ctx, "WaitingKeys", func(s engine.Glance) bool { return s.Waiting && s.Live }, func() (int, error) {
+		keys, err = g.Store.WaitingKeys(ctx)
+		return len(keys), err
+	})
+	return keys, err
+}
+
 // atRest looks at a database while nothing is due, and while something is.
 func atRest(t *testing.T, s *suite) {
 	looks := func(when string, quiet bool, want engine.Glance) {
@@ -149,6 +165,9 @@ func atRest(t *testing.T, s *suite) {
 	s.must(err)
 	s.Advance(t, 10*time.Millisecond)
 	looks("with a kill", true, engine.Glance{Live: true, Bound: true, Held: true, Kills: true})
+	s.trigger(s.job("waits").ID, 1)
+	s.admit(s.claim(), "")
+	looks("with a run that waits", true, engine.Glance{Live: true, Bound: true, Held: true, Kills: true, Waiting: true})
 	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	_, err = s.Pauses.PauseGroup(t.Context(), "g", "moving house", nil, "ann")
 	s.must(err)

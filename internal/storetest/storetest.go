@@ -80,6 +80,7 @@ func Test(t *testing.T, open func(*testing.T) *Backend) {
 			backend := open(t)
 			backend.Scheduler = quietOnly{backend.Scheduler, t}
 			backend.Reconcile = glanced{backend.Reconcile, backend.Glance, t}
+			backend.Assign = glancedKeys{backend.Assign, glanced{backend.Reconcile, backend.Glance, t}}
 			b.test(t, &suite{Backend: backend, t: t})
 		})
 	}

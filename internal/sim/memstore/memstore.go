@@ -208,7 +208,7 @@ func (s *Store) Listen(ctx context.Context, wake func()) error {
 func (s *Store) MakeDays(context.Context, []time.Time) error { return nil }
 
 // Vacuum does nothing.
-func (s *Store) Vacuum(context.Context) error { return nil }
+func (s *Store) Vacuum(context.Context, bool) error { return nil }
 
 // TendUsage does nothing, because simulated groups have no limits.
 func (s *Store) TendUsage(context.Context) error { return nil }

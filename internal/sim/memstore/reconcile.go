@@ -43,11 +43,12 @@ func silent(r *Run, before time.Time) bool {
 	return since.Before(before)
 }
 
-// Glance reports what the reconcilers may find.
+// Glance reports what the loops of a dispatcher may find.
 func (s *Store) Glance(context.Context) (g engine.Glance, err error) {
 	db := s.db
 	db.tx(func() {
 		now := db.now()
+		g.Waiting = len(db.waiting) > 0
 		for _, w := range db.waiting {
 			g.Deadlines = g.Deadlines || w.deadline.Before(now)
 		}

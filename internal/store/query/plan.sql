@@ -15,6 +15,7 @@ SELECT job_id, version, next_fire_time, next_due_at, decided_through,
 
 -- name: Busy :one
 -- Reports whether OpenPauses, LockDueJobs, ClaimNear, ClaimStranded or StrandedJobs may find something. It is true whenever one of them would.
+-- It also reads the clock.
 SELECT EXISTS (
     SELECT 1 FROM job_due WHERE next_due_at <= statement_timestamp() + @horizon::interval
     UNION ALL
@@ -23,7 +24,8 @@ SELECT EXISTS (
     UNION ALL
     SELECT 1 FROM runs_live WHERE NOT held AND due_at < statement_timestamp() - @stranded_after::interval AND (state IN ('pending', 'retrying')) IS TRUE
     UNION ALL
-    SELECT 1 FROM group_pauses WHERE NOT released AND (NOT taken_back OR to_at <= statement_timestamp())) AS busy;
+    SELECT 1 FROM group_pauses WHERE NOT released AND (NOT taken_back OR to_at <= statement_timestamp())) AS busy,
+       clock_timestamp()::timestamptz AS now;
 
 -- name: LockJob :one
 SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked,

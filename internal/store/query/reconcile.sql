@@ -1,12 +1,16 @@
 -- name: Glance :one
--- Reports whether PastDeadline, UnconfirmedKills, OverdueRetries, BoundInstances, UnheldHeld and CountLiveRuns may find anything.
+-- Reports whether PastDeadline, UnconfirmedKills, OverdueRetries, BoundInstances, UnheldHeld, CountLiveRuns, WaitingKeys and Vacuum may find
+-- anything. It also reads the clock.
 SELECT EXISTS (SELECT FROM runs_waiting WHERE deadline_at < statement_timestamp()) AS deadlines,
        EXISTS (SELECT FROM runs_live WHERE kill_requested_at < statement_timestamp()) AS kills,
        EXISTS (SELECT FROM runs_live WHERE NOT replanned AND due_at < statement_timestamp() AND (NOT held AND state = 'retrying') IS TRUE) AS retries,
        EXISTS (SELECT FROM runs_live WHERE NOT held AND due_at < statement_timestamp()
                   AND (instance IS NOT NULL AND state IN ('queued', 'running')) IS TRUE) AS bound,
        EXISTS (SELECT FROM runs_live WHERE held) AS held,
-       EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live;
+       EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live,
+       EXISTS (SELECT FROM runs_waiting) AS waiting,
+       (pg_stat_get_dead_tuples('runs_live'::regclass) > sqlc.arg(dead)::bigint + pg_stat_get_live_tuples('runs_live'::regclass) / 2)::bool AS dead,
+       clock_timestamp()::timestamptz AS now;
 
 -- name: SilentRuns :many
 -- Returns bound runs for which it has been unknown for a while whether they were accepted, because their dispatcher

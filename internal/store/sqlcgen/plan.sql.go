@@ -49,7 +49,8 @@ SELECT EXISTS (
     UNION ALL
     SELECT 1 FROM runs_live WHERE NOT held AND due_at < statement_timestamp() - $2::interval AND (state IN ('pending', 'retrying')) IS TRUE
     UNION ALL
-    SELECT 1 FROM group_pauses WHERE NOT released AND (NOT taken_back OR to_at <= statement_timestamp())) AS busy
+    SELECT 1 FROM group_pauses WHERE NOT released AND (NOT taken_back OR to_at <= statement_timestamp())) AS busy,
+       clock_timestamp()::timestamptz AS now
 `
 
 type BusyParams struct {
@@ -57,12 +58,18 @@ type BusyParams struct {
 	StrandedAfter time.Duration
 }
 
+type BusyRow struct {
+	Busy bool
+	Now  time.Time
+}
+
 // Reports whether OpenPauses, LockDueJobs, ClaimNear, ClaimStranded or StrandedJobs may find something. It is true whenever one of them would.
-func (q *Queries) Busy(ctx context.Context, arg BusyParams) (bool, error) {
+// It also reads the clock.
+func (q *Queries) Busy(ctx context.Context, arg BusyParams) (BusyRow, error) {
 	row := q.db.QueryRow(ctx, busy, arg.Horizon, arg.StrandedAfter)
-	var busy bool
-	err := row.Scan(&busy)
-	return busy, err
+	var i BusyRow
+	err := row.Scan(&i.Busy, &i.Now)
+	return i, err
 }
 
 const claimNear = `-- name: ClaimNear :many

@@ -82,7 +82,10 @@ SELECT EXISTS (SELECT FROM runs_waiting WHERE deadline_at < statement_timestamp(
        EXISTS (SELECT FROM runs_live WHERE NOT held AND due_at < statement_timestamp()
                   AND (instance IS NOT NULL AND state IN ('queued', 'running')) IS TRUE) AS bound,
        EXISTS (SELECT FROM runs_live WHERE held) AS held,
-       EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live
+       EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live,
+       EXISTS (SELECT FROM runs_waiting) AS waiting,
+       (pg_stat_get_dead_tuples('runs_live'::regclass) > $1::bigint + pg_stat_get_live_tuples('runs_live'::regclass) / 2)::bool AS dead,
+       clock_timestamp()::timestamptz AS now
 `
 
 type GlanceRow struct {
@@ -92,11 +95,15 @@ type GlanceRow struct {
 	Bound     bool
 	Held      bool
 	Live      bool
+	Waiting   bool
+	Dead      bool
+	Now       time.Time
 }
 
-// Reports whether PastDeadline, UnconfirmedKills, OverdueRetries, BoundInstances, UnheldHeld and CountLiveRuns may find anything.
-func (q *Queries) Glance(ctx context.Context) (GlanceRow, error) {
-	row := q.db.QueryRow(ctx, glance)
+// Reports whether PastDeadline, UnconfirmedKills, OverdueRetries, BoundInstances, UnheldHeld, CountLiveRuns, WaitingKeys and Vacuum may find
+// anything. It also reads the clock.
+func (q *Queries) Glance(ctx context.Context, dead int64) (GlanceRow, error) {
+	row := q.db.QueryRow(ctx, glance, dead)
 	var i GlanceRow
 	err := row.Scan(
 		&i.Deadlines,
@@ -105,6 +112,9 @@ func (q *Queries) Glance(ctx context.Context) (GlanceRow, error) {
 		&i.Bound,
 		&i.Held,
 		&i.Live,
+		&i.Waiting,
+		&i.Dead,
+		&i.Now,
 	)
 	return i, err
 }
