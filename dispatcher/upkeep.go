@@ -14,7 +14,7 @@ type UpkeepStore interface {
 	Now() time.Time // the database's clock
 	SyncClock(ctx context.Context) error
 	MakeDays(ctx context.Context, days []time.Time) error
-	Vacuum(ctx context.Context, dead bool) error
+	Vacuum(ctx context.Context, many bool) error
 	// TendUsage and CountLiveRuns maintain the usage of groups.
 	TendUsage(ctx context.Context) error
 	CountLiveRuns(ctx context.Context) error
@@ -63,8 +63,8 @@ func (u upkeep) daysLoop(ctx context.Context) {
 func (u upkeep) vacuumLoop(ctx context.Context) {
 	for lifecycle.Pause(ctx, vacuumPeriod) {
 		g, err := u.look.Look(ctx)
-		if err == nil {
-			err = u.store.Vacuum(ctx, g.Dead)
+		if err == nil && g.Dead {
+			err = u.store.Vacuum(ctx, g.ManyDead)
 		}
 		if err != nil {
 			u.warn(ctx, "cannot vacuum the hot tables, retrying", err)

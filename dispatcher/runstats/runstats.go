@@ -14,7 +14,7 @@ import (
 
 // Store counts the runs that were settled in the next time window: see RollUp of internal/store/runstats.
 type Store interface {
-	RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, moved bool, err error)
+	RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, more bool, err error)
 	Tend(ctx context.Context) error
 }
 
@@ -74,7 +74,7 @@ func (r *Roller) Run(ctx context.Context) error {
 // catchUp counts one window after another until no window is left.
 func (r *Roller) catchUp(ctx context.Context) {
 	for ctx.Err() == nil {
-		runs, through, now, moved, err := r.store.RollUp(ctx, r.window)
+		runs, through, now, more, err := r.store.RollUp(ctx, r.window)
 		if err != nil {
 			// The window may have been too large for one transaction.
 			r.window = max(r.window/2, leastWindow)
@@ -87,7 +87,7 @@ func (r *Roller) catchUp(ctx context.Context) {
 		if !through.IsZero() {
 			r.lag.Set(now.Sub(through).Seconds())
 		}
-		if !moved {
+		if !more {
 			return
 		}
 		switch {

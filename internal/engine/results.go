@@ -109,7 +109,8 @@ type Glance struct {
 	Held      bool // runs that are held by another run
 	Live      bool // unfinished runs, or groups whose number of them is not zero
 	Waiting   bool // runs that wait for an instance
-	Dead      bool // so many dead rows among the unfinished runs that they have to be vacuumed
+	Dead      bool // dead rows, which can be vacuumed
+	ManyDead  bool // so many that they slow down searches for due runs
 }
 
 // BoundBoot is a boot of an instance that has bound runs.

@@ -25,7 +25,10 @@ func (s *Store) Glance(ctx context.Context) (engine.Glance, error) {
 		return engine.Glance{}, pgerr.Translate(err)
 	}
 	s.noteClock(sent, g.Now)
-	return engine.Glance{Deadlines: g.Deadlines, Kills: g.Kills, Retries: g.Retries, Bound: g.Bound, Held: g.Held, Live: g.Live, Waiting: g.Waiting, Dead: g.Dead}, nil
+	return engine.Glance{
+		Deadlines: g.Deadlines, Kills: g.Kills, Retries: g.Retries, Bound: g.Bound, Held: g.Held, Live: g.Live,
+		Waiting: g.Waiting, Dead: g.Dead, ManyDead: g.ManyDead,
+	}, nil
 }
 
 // Silent returns bound runs of groups for which it has been unknown for the given time whether their instance accepted them.
@@ -293,10 +296,10 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 	return out, nil
 }
 
-// Vacuum cleans the hot tables if a glance says that they have many dead rows, or if they were not cleaned for vacuumEvery. Autovacuum
+// Vacuum cleans the hot tables if they have many dead rows, or if they were not cleaned for vacuumEvery. Call it if they have any. Autovacuum
 // would come too late: these tables turn over completely within seconds, and queries for due runs read through dead
-// rows. Vacuum skips tables that another process is cleaning. Call it every few seconds.
-func (s *Store) Vacuum(ctx context.Context, dead bool) (err error) {
+// rows. Vacuum skips tables that another process is cleaning.
+func (s *Store) Vacuum(ctx context.Context, many bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, vacuumMax)
 	defer cancel()
 	last := s.lastVacuum.Load()
@@ -305,7 +308,7 @@ func (s *Store) Vacuum(ctx context.Context, dead bool) (err error) {
 	if long && !s.lastVacuum.CompareAndSwap(last, now) {
 		return nil
 	}
-	if dead || long {
+	if many || long {
 		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) runs_live, runs_waiting`)
 	}
 	if err == nil && long {

@@ -142,6 +142,7 @@ func atRest(t *testing.T, s *suite) {
 		equal(t, "quiet "+when, q, quiet)
 		g, err := s.Glance.Glance(t.Context())
 		s.must(err)
+		g.Dead, g.ManyDead = false, false // Postgres counts dead rows some time later
 		equal(t, "a glance "+when, g, want)
 	}
 	looks("without jobs", true, engine.Glance{})

@@ -9,7 +9,9 @@ SELECT EXISTS (SELECT FROM runs_waiting WHERE deadline_at < statement_timestamp(
        EXISTS (SELECT FROM runs_live WHERE held) AS held,
        EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live,
        EXISTS (SELECT FROM runs_waiting) AS waiting,
-       (pg_stat_get_dead_tuples('runs_live'::regclass) > sqlc.arg(dead)::bigint + pg_stat_get_live_tuples('runs_live'::regclass) / 2)::bool AS dead,
+       (pg_stat_get_dead_tuples('runs_live'::regclass) > 0 OR pg_stat_get_dead_tuples('runs_waiting'::regclass) > 0
+        OR pg_stat_get_dead_tuples('job_due'::regclass) > 0 OR pg_stat_get_dead_tuples('block_slots'::regclass) > 0)::bool AS dead,
+       (pg_stat_get_dead_tuples('runs_live'::regclass) > sqlc.arg(many)::bigint + pg_stat_get_live_tuples('runs_live'::regclass) / 2)::bool AS many_dead,
        clock_timestamp()::timestamptz AS now;
 
 -- name: SilentRuns :many

@@ -47,11 +47,11 @@ func TestRunsOfALateTransactionAreRolledUp(t *testing.T) {
 	rollUp := func() (all int64) {
 		t.Helper()
 		for {
-			runs, _, _, moved, err := stats.RollUp(t.Context(), time.Minute)
+			runs, _, _, more, err := stats.RollUp(t.Context(), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if all += runs; !moved {
+			if all += runs; !more {
 				return all
 			}
 		}

@@ -72,9 +72,9 @@ func benchmarkRollUp(b *testing.B, jobs, runsOfEach, failing int, counts bool) {
 	exec(`UPDATE run_stats_mark SET through = $1, missed_through = $1, health_through = $2`, begin, health)
 	stats := New(s.Pool())
 	rollUp := func() int64 {
-		runs, _, _, moved, err := stats.RollUp(b.Context(), length)
-		if err != nil || !moved {
-			b.Fatal(moved, err)
+		runs, _, _, more, err := stats.RollUp(b.Context(), length)
+		if err != nil || !more {
+			b.Fatal(more, err)
 		}
 		return runs
 	}

@@ -64,8 +64,8 @@ type Store struct{ pool *pgxpool.Pool }
 func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
 
 // RollUp counts the runs that were settled in the next window of time, and adds them to the health of their jobs. It returns the instant
-// through which everything is counted, and the database's clock. moved is false if there is nothing to do yet or another process does it.
-func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, moved bool, err error) {
+// through which everything is counted, and the database's clock. more is false if nothing is left to do yet, or another process does it.
+func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -90,51 +90,53 @@ func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, t
 			return err
 		}
 		if upto.Sub(through) < min(window, leastStep) {
-			moved, err = catchUpHealth(ctx, tx, mark, window)
+			more, err = catchUpHealth(ctx, tx, mark, window)
 			return err
 		}
-		if runs, err = rollUp(ctx, tx, mark, upto, window); err != nil {
+		if runs, more, err = rollUp(ctx, tx, mark, upto, window); err != nil {
 			return err
 		}
-		through, moved = upto, true
+		through, more = upto, more || upto.Before(safe)
 		return nil
 	})
-	return runs, through, now, moved, pgerr.Translate(err)
+	return runs, through, now, more, pgerr.Translate(err)
 }
 
-// rollUp counts the runs that were settled between the mark and upto, and the entries of the missed ledger in a window.
-func rollUp(ctx context.Context, tx pgx.Tx, mark sqlcgen.MarkRow, upto time.Time, window time.Duration) (runs int64, err error) {
+// rollUp counts the runs that were settled between the mark and upto, and the entries of the missed ledger in a window. more means that the
+// ledger or the health of jobs is not counted through upto.
+func rollUp(ctx context.Context, tx pgx.Tx, mark sqlcgen.MarkRow, upto time.Time, window time.Duration) (runs int64, more bool, err error) {
 	q := sqlcgen.New(tx)
 	settled, err := readWindow(ctx, tx, mark.Through, upto)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if err := settled.addCounts(ctx, q); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	uptoMissed := upto
 	if most := mark.MissedThrough.Add(window); most.Before(upto) {
 		uptoMissed = most
 	}
 	if err := q.RollUpMissed(ctx, sqlcgen.RollUpMissedParams{Lo: mark.MissedThrough, Hi: uptoMissed}); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	uptoHealth := mark.HealthThrough
 	if !uptoHealth.Before(mark.Through) {
 		uptoHealth = upto
 		if err := byJob(ctx, tx); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if err := settled.addHealth(ctx, q, upto); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
-	return settled.runs, q.SetMark(ctx, sqlcgen.SetMarkParams{Through: upto, MissedThrough: uptoMissed, HealthThrough: uptoHealth})
+	more = uptoMissed.Before(upto) || uptoHealth.Before(upto)
+	return settled.runs, more, q.SetMark(ctx, sqlcgen.SetMarkParams{Through: upto, MissedThrough: uptoMissed, HealthThrough: uptoHealth})
 }
 
 // catchUpHealth adds runs to the health of their jobs that are already counted. There are such runs after an update to this version, and after
 // the previous version was in use.
-func catchUpHealth(ctx context.Context, tx pgx.Tx, mark sqlcgen.MarkRow, window time.Duration) (moved bool, err error) {
+func catchUpHealth(ctx context.Context, tx pgx.Tx, mark sqlcgen.MarkRow, window time.Duration) (more bool, err error) {
 	if !mark.HealthThrough.Before(mark.Through) {
 		return false, nil
 	}

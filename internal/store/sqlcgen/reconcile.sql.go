@@ -84,7 +84,9 @@ SELECT EXISTS (SELECT FROM runs_waiting WHERE deadline_at < statement_timestamp(
        EXISTS (SELECT FROM runs_live WHERE held) AS held,
        EXISTS (SELECT 1 FROM runs_live UNION ALL SELECT 1 FROM group_live_runs) AS live,
        EXISTS (SELECT FROM runs_waiting) AS waiting,
-       (pg_stat_get_dead_tuples('runs_live'::regclass) > $1::bigint + pg_stat_get_live_tuples('runs_live'::regclass) / 2)::bool AS dead,
+       (pg_stat_get_dead_tuples('runs_live'::regclass) > 0 OR pg_stat_get_dead_tuples('runs_waiting'::regclass) > 0
+        OR pg_stat_get_dead_tuples('job_due'::regclass) > 0 OR pg_stat_get_dead_tuples('block_slots'::regclass) > 0)::bool AS dead,
+       (pg_stat_get_dead_tuples('runs_live'::regclass) > $1::bigint + pg_stat_get_live_tuples('runs_live'::regclass) / 2)::bool AS many_dead,
        clock_timestamp()::timestamptz AS now
 `
 
@@ -97,13 +99,14 @@ type GlanceRow struct {
 	Live      bool
 	Waiting   bool
 	Dead      bool
+	ManyDead  bool
 	Now       time.Time
 }
 
 // Reports whether PastDeadline, UnconfirmedKills, OverdueRetries, BoundInstances, UnheldHeld, CountLiveRuns, WaitingKeys and Vacuum may find
 // anything. It also reads the clock.
-func (q *Queries) Glance(ctx context.Context, dead int64) (GlanceRow, error) {
-	row := q.db.QueryRow(ctx, glance, dead)
+func (q *Queries) Glance(ctx context.Context, many int64) (GlanceRow, error) {
+	row := q.db.QueryRow(ctx, glance, many)
 	var i GlanceRow
 	err := row.Scan(
 		&i.Deadlines,
@@ -114,6 +117,7 @@ func (q *Queries) Glance(ctx context.Context, dead int64) (GlanceRow, error) {
 		&i.Live,
 		&i.Waiting,
 		&i.Dead,
+		&i.ManyDead,
 		&i.Now,
 	)
 	return i, err
