@@ -52,7 +52,11 @@ func Handler() http.Handler {
 
 func load() (files map[string]file, page []byte) {
 	files = map[string]file{}
-	err := fs.WalkDir(built, "dist", func(name string, d fs.DirEntry, err error) error {
+	z, err := gzip.NewWriterLevel(nil, gzip.BestCompression)
+	if err != nil {
+		panic("ui: " + err.Error()) // the level is a constant
+	}
+	err = fs.WalkDir(built, "dist", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -66,7 +70,7 @@ func load() (files map[string]file, page []byte) {
 			return nil
 		}
 		sum := sha256.Sum256(content)
-		files[name] = file{content: content, gzipped: compress(content), contentType: mimeType(name),
+		files[name] = file{content: content, gzipped: compress(z, content), contentType: mimeType(name),
 			etag: `"` + hex.EncodeToString(sum[:12]) + `"`}
 		return nil
 	})
@@ -93,14 +97,11 @@ func mimeType(name string) string {
 }
 
 // compress returns nil if the compressed form is not smaller.
-func compress(content []byte) []byte {
+func compress(z *gzip.Writer, content []byte) []byte {
 	var b bytes.Buffer
-	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		panic("ui: " + err.Error()) // the level is a constant
-	}
-	w.Write(content) //nolint:errcheck // into memory
-	w.Close()        //nolint:errcheck // into memory
+	z.Reset(&b)
+	z.Write(content) //nolint:errcheck // into memory
+	z.Close()        //nolint:errcheck // into memory
 	if b.Len() >= len(content) {
 		return nil
 	}

@@ -122,8 +122,14 @@ func (p *process) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		p.log.Info("stopping; runs in progress may finish; a second signal stops the process at once")
 	})()
+	if p.app.OwnsProcess {
+		defer time.AfterFunc(startLasts, debug.FreeOSMemory).Stop()
+	}
 	return p.group.Run(ctx)
 }
+
+// startLasts is the time after which a process returns the memory of its start to the system: several times as much as it needs at rest.
+const startLasts = 10 * time.Second
 
 // add adds a component that runs until its context ends.
 func (p *process) add(name string, run func(context.Context) error) {
