@@ -10,7 +10,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     manifest: "manifest.json",
-    // What each page needs is in one file. Without this, the first load has a file for each set of pages that share a part.
+    // The first load is one file. Otherwise it is a file for each set of pages that share a part.
     rolldownOptions: { output: { codeSplitting: { groups: [{ name: "main", tags: ["$initial"] }] } } },
   },
   server: { proxy: { "/api": process.env.BELFRY_SERVER ?? "http://127.0.0.1:8080" } },

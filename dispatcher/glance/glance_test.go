@@ -23,7 +23,7 @@ func (s *store) Glance(context.Context) (engine.Glance, error) {
 	return s.found, s.err
 }
 
-// Loops that look in the same second share one statement. What a failed look would have shown stays unknown.
+// Loops that look in the same second share one statement. A failed look is not remembered.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
