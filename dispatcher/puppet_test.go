@@ -324,7 +324,7 @@ func (p *puppet) asked(m *nats.Msg) {
 	}
 }
 
-// got waits for the offer of an attempt.
+// got waits for the offer of an attempt. If the instance refused it because it was full, got waits until it has accepted it.
 func (p *puppet) got(id domain.RunID, n int) wire.Offer {
 	p.w.t.Helper()
 	var o wire.Offer
@@ -335,7 +335,7 @@ func (p *puppet) got(id domain.RunID, n int) wire.Offer {
 		if at >= 0 {
 			o = p.offers[at]
 		}
-		return at >= 0
+		return at >= 0 && (p.refuse != "" || p.known[attempt{o.RunID, o.Attempt}] != wire.StatusRefused)
 	})
 	return o
 }
