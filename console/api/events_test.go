@@ -83,7 +83,7 @@ func TestEventBadInput(t *testing.T) {
 		headers                  []string
 	}{
 		{"all values", "POST", eventTriggers, `{"name":"a..b","filter":"event.data.x >","param":"a\n{{printf 1}}"}`, 422, []string{"name", "job_id", "filter", "param"}, "line 2, column 3: there is no function printf", nil},
-		{"the filter's place", "POST", eventTriggers, `{"name":"a","job_id":1,"filter":"event.nme"}`, 422, []string{"filter"}, "line 1, column 1", nil},
+		{"the filter's place", "POST", eventTriggers, `{"name":"a","job_id":1,"filter":"event.nme"}`, 422, []string{"filter"}, "line 1, column 6: undeclared reference to 'event.nme'", nil},
 		{"shapes and values", "POST", eventTriggers, `{"name":5,"job_id":"1","filter":"(","x":1}`, 422, []string{"name", "job_id", "x", "filter"}, "", nil},
 		{"read-only", "POST", eventTriggers, `{"name":"a","job_id":1,"id":1}`, 422, []string{"id"}, "is read only", nil},
 		{"another id", "PATCH", eventTriggers + "/1", `{"id":2}`, 422, []string{"id"}, "is read only", nil},
