@@ -36,8 +36,11 @@ func (d *Disturbance) Covers(t time.Time) bool {
 	return !t.Before(d.From) && !t.After(d.To)
 }
 
-// Delays reports whether the disturbance is why a fire time that was due at t was not served in time.
-func (d *Disturbance) Delays(t time.Time) bool { return !d.Back() && d.Covers(t) }
+// Delays reports whether the disturbance is why a fire time that was due at t was not served in time. If it was due less than the
+// tolerance before the disturbance, it was not late yet.
+func (d *Disturbance) Delays(t time.Time, tolerance time.Duration) bool {
+	return !d.Back() && !t.Before(d.From.Add(-tolerance)) && !t.After(d.To)
+}
 
 // Same reports whether two processes have noticed the same disturbance. Two observations of one step have about the same
 // size, and overlap on the clock as it was before the step.

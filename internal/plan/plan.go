@@ -336,7 +336,7 @@ func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Setting
 		return explain.Of(explain.GroupPaused, outcome, latest, pauses)
 	}
 	late := now.Sub(first).Truncate(time.Second)
-	if d := j.disturbance(first); d != nil {
+	if d := j.disturbance(first, set.Tolerance); d != nil {
 		from, to := domain.At(d.From).String(), domain.At(d.To).String()
 		if d.Kind == domain.ClockStep {
 			return explain.Of(explain.ClockStepped, outcome, latest, d.Step.Milliseconds(), from, to, pauses)
@@ -347,10 +347,10 @@ func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Setting
 }
 
 // disturbance returns why a fire time was missed although schedulers were running, or nil.
-func (j *Job) disturbance(fire time.Time) *domain.Disturbance {
+func (j *Job) disturbance(fire time.Time, tolerance time.Duration) *domain.Disturbance {
 	due := j.Schedule.Due(j.ID, fire)
 	for i := range j.Disturbed {
-		if d := &j.Disturbed[i]; d.Delays(due) {
+		if d := &j.Disturbed[i]; d.Delays(due, tolerance) {
 			return d
 		}
 	}
