@@ -69,18 +69,3 @@ func TestRestoredChain(t *testing.T) {
 		}
 	}
 }
-
-// A fire time that was due shortly before the clock stepped, and was not late yet, was missed because of the step.
-func TestMissedByAStep(t *testing.T) {
-	set := DefaultSettings()
-	step := domain.Disturbance{Kind: domain.ClockStep, From: noon, To: noon.Add(time.Minute), Step: time.Minute}
-	j := Job{ID: 1, Schedule: everySecond(t), Misfire: domain.MisfireSkip, Disturbed: []domain.Disturbance{step}}
-	for first, code := range map[time.Duration]explain.Code{
-		-set.Tolerance - time.Second: explain.NoScheduler, -set.Tolerance: explain.ClockStepped, -time.Second: explain.ClockStepped,
-		time.Minute: explain.ClockStepped, time.Minute + time.Second: explain.NoScheduler,
-	} {
-		if why := j.why(j.Misfire, noon.Add(first), noon.Add(time.Minute), noon.Add(time.Minute), set); why.Code() != code {
-			t.Errorf("due %s after the step: %s, want %s", first, why, code)
-		}
-	}
-}
