@@ -7,7 +7,7 @@
 //	route, roster      choose an instance; the view of the live instances, and the limits of their heartbeats
 //	peer               requests to instances; whether this process can hear them
 //	divide             finds the items of a batch that Postgres refuses
-//	glance             what the reconcilers may find
+//	glance             what loops may find
 //	waiting, intake    hints about waiting runs; fair queues and batches from a stream, dead letters
 //	announce           state changes for consoles and other subscribers
 //	settle             starts and ends of attempts, recorded in Postgres

@@ -22,7 +22,7 @@ import (
 const StrandedAfter = 2 * time.Second
 
 // Quiet reports whether TendPauses, PlanDue, ClaimNear and PlanStranded would find nothing now, with one statement. It may be false although they
-// would.
+// would. It also reads the clock.
 func (s *Store) Quiet(ctx context.Context) (bool, error) {
 	begun := s.Now()
 	sent := time.Now()

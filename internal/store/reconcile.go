@@ -17,7 +17,8 @@ import (
 // These queries find work that was lost by a crash or a lost message. They only read. The reconcilers act on the
 // findings by compare-and-set, so any number of dispatchers may find the same run.
 
-// Glance reports what PastDeadline, UnconfirmedKills, ReplanOverdue, BoundBoots, ReleaseOrphans and CountLiveRuns may find.
+// Glance reports what PastDeadline, UnconfirmedKills, ReplanOverdue, BoundBoots, ReleaseOrphans, CountLiveRuns, WaitingKeys and Vacuum may
+// find. It also reads the clock.
 func (s *Store) Glance(ctx context.Context) (engine.Glance, error) {
 	sent := time.Now()
 	g, err := s.q.Glance(ctx, vacuumDead)
