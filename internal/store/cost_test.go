@@ -140,13 +140,13 @@ func TestCostOfABatch(t *testing.T) {
 		runs  int
 		want  lifeCost
 	}{
-		{"a run of a plain job", parallel, true, 1, lifeCost{cost{8, 8}, cost{1, 1}, cost{3, 3}, cost{1, 1}}},
-		{"runs of a plain job", parallel, true, 50, lifeCost{cost{8, 8}, cost{1, 1}, cost{3, 3}, cost{1, 1}}},
+		{"a run of a plain job", parallel, true, 1, lifeCost{cost{8, 5}, cost{1, 1}, cost{3, 2}, cost{1, 1}}},
+		{"runs of a plain job", parallel, true, 50, lifeCost{cost{8, 5}, cost{1, 1}, cost{3, 2}, cost{1, 1}}},
 		{"runs of a job with children", func(sp *domain.JobSpec) {
 			parallel(sp)
 			sp.Children = []domain.Child{{JobID: child.ID, On: domain.OnSuccess}}
-		}, false, 50, lifeCost{cost{8, 8}, cost{1, 1}, cost{3, 3}, cost{5, 5}}},
-		{"a run of a serial job", func(*domain.JobSpec) {}, false, 1, lifeCost{cost{8, 8}, cost{7, 7}, cost{3, 3}, cost{8, 8}}},
+		}, false, 50, lifeCost{cost{8, 5}, cost{1, 1}, cost{3, 2}, cost{5, 4}}},
+		{"a run of a serial job", func(*domain.JobSpec) {}, false, 1, lifeCost{cost{8, 5}, cost{7, 5}, cost{3, 2}, cost{8, 6}}},
 	} {
 		var got lifeCost
 		for round := range 3 { // a statement that is new to its connection costs another round trip

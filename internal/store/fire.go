@@ -283,7 +283,7 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	now := s.Now()
 	in, ended := coveredInBatch(in, fireable, admitted, slots, now)
 	winners, losers := share(in, fireable, slots)
-	if err := slots.save(ctx, q); err != nil {
+	if err := slots.save(ctx, later(tx)); err != nil {
 		return err
 	}
 	if err := s.admit(ctx, q, distinct(pointers(winners)), out); err != nil {

@@ -323,7 +323,7 @@ func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n
 		return w.out, err
 	}
 	if len(w.known.Ids) > 0 {
-		if err := q.InsertScheduled(ctx, w.known); err != nil {
+		if err := later(tx).InsertScheduled(ctx, w.known); err != nil {
 			return w.out, err
 		}
 		if _, err := q.DeleteFinished(ctx, w.known.Ids); err != nil {
@@ -331,12 +331,12 @@ func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n
 		}
 	}
 	if len(w.missed.JobIds) > 0 {
-		if err := q.InsertMissed(ctx, w.missed); err != nil {
+		if err := later(tx).InsertMissed(ctx, w.missed); err != nil {
 			return w.out, err
 		}
 	}
 	if len(w.drop) > 0 {
-		if err := q.DropStranded(ctx, w.drop); err != nil {
+		if err := later(tx).DropStranded(ctx, w.drop); err != nil {
 			return w.out, err
 		}
 	}
@@ -352,10 +352,10 @@ func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n
 			})
 		}
 	}
-	if err := q.AdvanceDue(ctx, w.due); err != nil || len(w.park.JobIds) == 0 {
+	if err := later(tx).AdvanceDue(ctx, w.due); err != nil || len(w.park.JobIds) == 0 {
 		return w.out, err
 	}
-	return w.out, q.ParkDue(ctx, w.park)
+	return w.out, later(tx).ParkDue(ctx, w.park)
 }
 
 // ClaimNear is called every second and at every trigger. It searches runs that were due long ago only from time to

@@ -77,16 +77,47 @@ func (g *readOnlyGate) refuses(ctx context.Context, conn *pgx.Conn, sql string) 
 
 // TraceQueryEnd implements pgx.QueryTracer.
 func (g *readOnlyGate) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	if data.Err == nil {
+	if traced, sent := ctx.(tracedContext); sent {
+		g.learn(traced.sql, data.Err)
+	}
+}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (g *readOnlyGate) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	if !g.closed.Load() {
+		return ctx
+	}
+	for _, q := range data.Batch.QueuedQueries {
+		if g.refuses(ctx, conn, q.SQL) {
+			done := make(chan struct{})
+			close(done)
+			return refusedContext{ctx, done}
+		}
+	}
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (g *readOnlyGate) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	if _, refused := ctx.(refusedContext); !refused {
+		g.learn(data.SQL, data.Err)
+	}
+}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (g *readOnlyGate) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// learn remembers a statement, and closes the gate, if Postgres refused the statement because it is read-only.
+func (g *readOnlyGate) learn(sql string, err error) {
+	if err == nil {
 		return
 	}
-	traced, sent := ctx.(tracedContext)
 	var refusal *pgconn.PgError
-	if !sent || !errors.As(data.Err, &refusal) || refusal.Code != readOnlyState {
+	if !errors.As(err, &refusal) || refusal.Code != readOnlyState {
 		return
 	}
 	if g.entries.Load() < writesKept {
-		if _, known := g.writes.LoadOrStore(traced.sql, struct{}{}); !known {
+		if _, known := g.writes.LoadOrStore(sql, struct{}{}); !known {
 			g.entries.Add(1)
 		}
 	}

@@ -197,7 +197,7 @@ func (w *settling) lock(ctx context.Context) error {
 		return err
 	}
 	if len(w.unbound) > 0 {
-		if err := w.q.LockWaiting(ctx, w.unbound); err != nil {
+		if err := later(w.tx).LockWaiting(ctx, w.unbound); err != nil {
 			return err
 		}
 	}
@@ -205,7 +205,7 @@ func (w *settling) lock(ctx context.Context) error {
 		return err
 	}
 	if len(broadcasts) > 0 {
-		if err := w.q.LockBroadcasts(ctx, broadcasts); err != nil {
+		if err := later(w.tx).LockBroadcasts(ctx, broadcasts); err != nil {
 			return err
 		}
 	}
@@ -454,7 +454,7 @@ func (w *settling) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.q.DeleteLive(ctx, p.Ids); err != nil {
+	if err := later(w.tx).DeleteLive(ctx, p.Ids); err != nil {
 		return err
 	}
 	lateness := make(map[domain.RunID]*int64, len(rows))
@@ -474,7 +474,7 @@ func (w *settling) move(ctx context.Context) error {
 		}
 	}
 	if len(w.unbound) > 0 {
-		return w.q.DeleteWaiting(ctx, p.Ids)
+		return later(w.tx).DeleteWaiting(ctx, p.Ids)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (w *settling) handSlots(ctx context.Context) error {
 			w.slots.set(k, n.NextID)
 		}
 	}
-	if err := w.slots.save(ctx, w.q); err != nil || len(released) == 0 {
+	if err := w.slots.save(ctx, later(w.tx)); err != nil || len(released) == 0 {
 		return err
 	}
 	rows, err := w.q.Release(ctx, released)

@@ -196,14 +196,16 @@ func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) 
 	l, cancel := limited(ctx)
 	defer cancel()
 	broke := false
-	err := l.explain(pgx.BeginFunc(l.ctx, s.pool, func(tx pgx.Tx) error {
-		// Closing the network connection ends every statement of f, whatever context the statement was given.
-		conn := tx.Conn().PgConn().Conn()
-		stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
-		defer stop()
-		err := f(tx, s.q.WithTx(tx))
-		broke = err != nil && tx.Conn().IsClosed()
-		return err
+	err := l.explain(s.pool.AcquireFunc(l.ctx, func(c *pgxpool.Conn) error {
+		return inTx(l.ctx, c.Conn(), func(tx *pipedTx) error {
+			// Closing the network connection ends every statement of f, whatever context the statement was given.
+			conn := tx.conn.PgConn().Conn()
+			stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
+			defer stop()
+			err := f(tx, s.q.WithTx(tx))
+			broke = err != nil && tx.conn.IsClosed()
+			return err
+		})
 	}))
 	if broke && l.ctx.Err() == nil && domain.CodeOf(pgerr.Translate(err)) == domain.Unavailable {
 		return brokenError{err}
