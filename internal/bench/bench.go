@@ -50,7 +50,7 @@ func (b *Bench) Run(ctx context.Context) (err error) {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	b.rig = &rig{config: b.Config, display: d, servers: s, loader: &loader{db: s.db, display: d}, meter: &meter{s}}
+	b.rig = &rig{config: b.Config, display: d, servers: s, loader: &loader{db: s.db, display: d, serial: b.Config.Serial}, meter: &meter{s}}
 	b.search = search{rig: b.rig}
 	if err := b.measure(ctx); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 type loader struct {
 	db      *pgxpool.Pool
 	display *display
+	serial  bool  // jobs have the block policy serial, not parallel
 	newest  int64 // the id of the newest job
 }
 
@@ -53,9 +54,12 @@ const insertWireIDs = `INSERT INTO gateway_wire_ids (group_name, wire_id, job_id
 const noForeignKeys = `SET LOCAL session_replication_role = replica`
 
 // jobSpec returns the definition of a job of a group with a schedule, as JSON.
-func jobSpec(of string, schedule domain.Schedule) ([]byte, error) {
+func (l *loader) jobSpec(of string, schedule domain.Schedule) ([]byte, error) {
 	spec := domain.DefaultJobSpec()
 	spec.Group, spec.Name, spec.Handler, spec.Schedule, spec.Block = of, "bench", handler, schedule, domain.BlockParallel
+	if l.serial {
+		spec.Block = domain.BlockSerial
+	}
 	spec.Normalize()
 	return json.Marshal(spec)
 }
@@ -86,7 +90,7 @@ func (l *loader) addIdleJobs(ctx context.Context, n int) error {
 }
 
 func (l *loader) writeJobs(ctx context.Context, of string, schedule domain.Schedule, n int, from time.Time, spread int, over time.Duration) error {
-	spec, err := jobSpec(of, schedule)
+	spec, err := l.jobSpec(of, schedule)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ type Bench struct {
 	Max      int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: the highest sustained rate; found by a search if 0."`
 	Span     time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"Duration of each load, 1s to 24h."`
 	Spread   bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
+	Serial   bool          `json:"serial" name:"serial" env:"BELFRY_BENCH_SERIAL" help:"Fire jobs with the block policy serial, the default of new jobs, instead of parallel."`
 	Jobs     int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs that are not due soon, in addition to those that fire. idle: the number to compare with 10,000; 1,000,000 if 0."`
 	History  int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to write first. history: the number to compare with none; 20,000,000 if 0."`
 	Runs     int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of the baseline and the engine, 1 to 99; medians are printed."`
