@@ -132,6 +132,33 @@ export function phones(stage) {
 
   scene(
     stage,
+    "on a phone, most filters of the jobs open on demand, so that the first jobs are on the first half of the screen",
+    { as: "admin", viewport: phone },
+    async (page) => {
+      await historyOf(stage);
+      await page.goto("/jobs");
+      await ready(page);
+      const first = () => page.locator("tbody tr").first().boundingBox();
+      const group = page.getByRole("textbox", { name: "Group" });
+      const { y } = await first();
+      assert.ok(y < phone.height / 2, `the first job is at ${y} px`);
+      assert.equal(await group.count(), 0);
+      await page.getByRole("button", { name: "More filters" }).click();
+      await group.waitFor();
+      await page.getByRole("button", { name: "Disabled", exact: true }).click();
+      await page.waitForURL(/enabled=false/);
+      await page.getByRole("button", { name: "Fewer filters" }).click();
+      await group.waitFor({ state: "detached" });
+      // A filter that is set is shown, whoever set it.
+      await page.goto("/jobs?group=demo");
+      await ready(page);
+      await group.waitFor();
+      assert.equal(await group.inputValue(), "demo");
+    },
+  );
+
+  scene(
+    stage,
     "on a phone, the lists of bulk actions and of calendars show what a wide window has in columns",
     { as: "admin", viewport: phone },
     async (page) => {

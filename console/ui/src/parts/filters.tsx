@@ -1,5 +1,7 @@
 import { CloseButton, Select, TextInput } from "@mantine/core";
+import { useMediaQuery } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
 import { get } from "../api/client";
 import { useT } from "../i18n";
 import { useTyped } from "../lib/hooks";
@@ -102,6 +104,24 @@ export function Pick({
       checkIconPosition="right"
     />
   );
+}
+
+/**
+ * useMore returns whether the filters are shown that a phone shows on demand, and on a phone the button that shows or hides them. Until it is used, they
+ * are shown if one of them is set.
+ */
+export function useMore(isSet: boolean): { more: boolean; button: ReactNode } {
+  const t = useT();
+  const phone = useMediaQuery("(max-width: 600px)", undefined, { getInitialValueInEffect: false });
+  const [chosen, choose] = useState<boolean | null>(null);
+  const open = chosen ?? isSet;
+  if (!phone) return { more: true, button: null };
+  const button = (
+    <button type="button" className="chip" aria-expanded={open} onClick={() => choose(!open)}>
+      {t(open ? "filter.less" : "filter.more")}
+    </button>
+  );
+  return { more: open, button };
 }
 
 export function useGroups() {

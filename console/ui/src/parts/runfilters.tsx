@@ -1,12 +1,11 @@
 import { TextInput } from "@mantine/core";
-import { useMediaQuery } from "@mantine/hooks";
 import { useState } from "react";
 import { useT, type Key, type Translate } from "../i18n";
 import { showsPlanned } from "../lib/bulk";
 import { clock } from "../lib/time";
 import { allReasons, causes, reasonText, states } from "./basics";
 import { range } from "../lib/timerange";
-import { Chips, GroupPick, Pick, SearchField } from "./filters";
+import { Chips, GroupPick, Pick, SearchField, useMore } from "./filters";
 import { JobPick } from "./jobpick";
 import { TimeChips } from "./timechips";
 
@@ -29,8 +28,7 @@ type Set = (change: Partial<Filters>) => void;
 /** RunFilters are the filters of the list of runs. jobName is the name of the job that they select. On phones, most of them open on demand. */
 export function RunFilters({ f, set, jobName }: { f: Filters; set: Set; jobName?: string }) {
   const t = useT();
-  const phone = useMediaQuery("(max-width: 600px)", undefined, { getInitialValueInEffect: false });
-  const [open, setOpen] = useState(false);
+  const { more, button } = useMore(false); // those that are set are shown as chips
   return (
     <>
       <div className="filters">
@@ -42,13 +40,9 @@ export function RunFilters({ f, set, jobName }: { f: Filters; set: Set; jobName?
           onChange={(state) => set({ state })}
           name={(s) => t(`state.${s}`)}
         />
-        {phone && (
-          <button type="button" className="chip" aria-expanded={open} onClick={() => setOpen(!open)}>
-            {t(open ? "filter.less" : "filter.more")}
-          </button>
-        )}
-        {(!phone || open) && <TimeChips from={f.from} to={f.to} onChange={set} />}
-        {(!phone || open) && (
+        {button}
+        {more && <TimeChips from={f.from} to={f.to} onChange={set} />}
+        {more && (
           <button
             type="button"
             className="chip"
@@ -65,7 +59,7 @@ export function RunFilters({ f, set, jobName }: { f: Filters; set: Set; jobName?
             {t("filter.is", { name: t(name), value })} <span aria-hidden="true">×</span>
           </button>
         ))}
-        {(!phone || open) && <Picks f={f} set={set} />}
+        {more && <Picks f={f} set={set} />}
       </div>
     </>
   );
