@@ -36,11 +36,12 @@ type logShipper struct {
 	ready   func() (connected bool, maxPayload int64)
 	publish func(ctx context.Context, key attemptKey, lines []wire.LogLine) error
 	changed chan struct{} // signalled after each send
+	listed  chan struct{} // signalled when waiting gets an attempt
 
 	mu      sync.Mutex
 	work    *sync.Cond    // signalled when due is not empty or the shipper stops
 	due     []*attemptLog // to be sent now
-	waiting []*attemptLog // to be sent at the next tick
+	waiting []*attemptLog // to be sent at the next tick; there are ticks while it is not empty
 	bytes   int
 	active  int       // number of attempts in due or waiting, or held by a worker
 	pause   time.Time // no lines are sent before this time, because a publish failed
@@ -72,24 +73,28 @@ const (
 )
 
 func newLogShipper(log *slog.Logger) *logShipper {
-	s := &logShipper{log: log, changed: make(chan struct{}, 1)}
+	s := &logShipper{log: log, changed: make(chan struct{}, 1), listed: make(chan struct{}, 1)}
 	s.work = sync.NewCond(&s.mu)
 	return s
 }
 
-// run sends lines until ctx is done.
+// run sends lines until ctx is done. It has a timer only while lines wait.
 func (s *logShipper) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range logsAtOnce {
 		wg.Go(func() { s.worker(ctx) })
 	}
-	tick := time.NewTicker(logDelay)
-	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
-		case now := <-tick.C:
-			s.tick(now)
+		case <-s.listed:
 		case <-ctx.Done():
+		}
+		for s.waits() && ctx.Err() == nil {
+			select {
+			case now := <-time.After(logDelay):
+				s.tick(now)
+			case <-ctx.Done():
+			}
 		}
 	}
 	s.mu.Lock()
@@ -186,7 +191,14 @@ func (s *logShipper) list(a *attemptLog) {
 	default:
 		a.place = inWaiting
 		s.waiting = append(s.waiting, a)
+		wake(s.listed)
 	}
+}
+
+func (s *logShipper) waits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting) > 0
 }
 
 // tick moves the waiting attempts to due.

@@ -91,6 +91,34 @@ func TestLogLinesComeInOrder(t *testing.T) {
 	}
 }
 
+// A program at rest does not wake up for logs.
+func TestNoLogLinesCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := &shipped{}
+		ticks := 0
+		s := newLogShipper(quietLogger())
+		s.publish = stream.publish
+		s.ready = func() (bool, int64) { ticks++; return stream.ready() } // run asks at each tick
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.run(ctx) })
+		for round := range 3 {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if ticks != round {
+				t.Errorf("%d ticks after %d lines", ticks, round)
+			}
+			s.add(&attemptLog{key: attemptKey{"r", round}}, wire.LogLine{N: 1, Level: "info", Text: "line"})
+		}
+		s.awaitSent(ctx)
+		if len(stream.lines) != 3 {
+			t.Errorf("%d lines arrived", len(stream.lines))
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
 func TestLogLinesGiveWay(t *testing.T) {
 	stream := &shipped{away: true}
 	const lines = 400
