@@ -39,7 +39,7 @@ const (
 
 func (u upkeep) daysLoop(ctx context.Context) {
 	var made time.Time
-	for lifecycle.Pause(ctx, clockPeriod) {
+	for lifecycle.Rest(ctx, clockPeriod) {
 		if err := u.store.SyncClock(ctx); err != nil {
 			u.warn(ctx, "cannot read the database's clock, retrying", err)
 			continue
@@ -61,7 +61,7 @@ func (u upkeep) daysLoop(ctx context.Context) {
 }
 
 func (u upkeep) vacuumLoop(ctx context.Context) {
-	for lifecycle.Pause(ctx, vacuumPeriod) {
+	for lifecycle.Rest(ctx, vacuumPeriod) {
 		g, err := u.look.Look(ctx)
 		if err == nil && g.Dead {
 			err = u.store.Vacuum(ctx, g.ManyDead)
@@ -73,7 +73,7 @@ func (u upkeep) vacuumLoop(ctx context.Context) {
 }
 
 func (u upkeep) usageLoop(ctx context.Context) {
-	for lifecycle.Pause(ctx, usagePeriod) {
+	for lifecycle.Rest(ctx, usagePeriod) {
 		if err := u.store.TendUsage(ctx); err != nil {
 			u.warn(ctx, "cannot maintain the usage of groups, retrying", err)
 		}
@@ -81,7 +81,7 @@ func (u upkeep) usageLoop(ctx context.Context) {
 }
 
 func (u upkeep) countLoop(ctx context.Context) {
-	for lifecycle.Pause(ctx, countPeriod) {
+	for lifecycle.Rest(ctx, countPeriod) {
 		g, err := u.look.Look(ctx)
 		if err == nil && g.Live {
 			err = u.store.CountLiveRuns(ctx)

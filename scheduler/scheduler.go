@@ -406,7 +406,7 @@ func (s *Scheduler) fired() {
 // paceLoop fires more slowly while results wait to be settled, and faster again afterwards.
 func (s *Scheduler) paceLoop(ctx context.Context) {
 	var last time.Duration
-	for lifecycle.Pause(ctx, time.Second) {
+	for lifecycle.Rest(ctx, time.Second) {
 		lag, err := s.cfg.Firer.ResultsLag(ctx)
 		if err != nil {
 			continue // NATS is not reachable

@@ -297,7 +297,7 @@ const (
 
 // countLoop updates the metrics of waiting runs.
 func (a *Assigner) countLoop(ctx context.Context) {
-	for lifecycle.Pause(ctx, countPeriod) {
+	for lifecycle.Rest(ctx, countPeriod) {
 		if err := a.count(ctx); err != nil {
 			a.warn(ctx, "cannot count waiting runs, retrying", err)
 		}

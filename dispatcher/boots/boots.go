@@ -58,7 +58,7 @@ func New(store Store, instances func(group string) []domain.Instance, log *slog.
 
 // Run records processes until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
-	for lifecycle.Pause(ctx, period) {
+	for lifecycle.Rest(ctx, period) {
 		if err := r.record(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			r.log.WarnContext(ctx, "cannot record the versions of executors, retrying", "err", err)
 		}

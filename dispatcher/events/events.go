@@ -69,7 +69,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	measured := make(chan struct{})
 	go func() {
 		defer close(measured)
-		for c.measure(ctx); lifecycle.Pause(ctx, lagPeriod); {
+		for c.measure(ctx); lifecycle.Rest(ctx, lagPeriod); {
 			c.measure(ctx)
 		}
 	}()

@@ -86,7 +86,7 @@ const longWait = 3 * waiting.Poll
 // call it. Otherwise its runs overtake runs that wait for a free slot.
 func (f *Firer) Run(ctx context.Context) {
 	f.set.reads.Store(true)
-	for lifecycle.Pause(ctx, waiting.Poll) {
+	for lifecycle.Rest(ctx, waiting.Poll) {
 		if time.Since(f.set.firedAt()) < restAfter {
 			f.readWaiting(ctx)
 		}

@@ -13,8 +13,9 @@ type Store interface {
 	Glance(ctx context.Context) (engine.Glance, error)
 }
 
-// fresh is the maximum age of an answer. A loop that runs every second finds something a second later at most than without a Glance.
-const fresh = time.Second
+// fresh is the maximum age of an answer. A loop that runs every second finds something a second later at most than without a Glance. It is less than a second, because
+// many loops look at the same instant of each second.
+const fresh = 900 * time.Millisecond
 
 // Glance looks at the database for several loops. It is safe for concurrent use.
 type Glance struct {
@@ -32,7 +33,7 @@ func New(store Store) *Glance {
 	return g
 }
 
-// Look returns what may be found, as of at most a second ago.
+// Look returns what may be found, as of at most fresh ago.
 func (g *Glance) Look(ctx context.Context) (engine.Glance, error) {
 	select {
 	case <-g.turn:

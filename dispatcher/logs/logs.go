@@ -101,7 +101,7 @@ func (c *Consumer) quotaLoop(ctx context.Context) {
 		case ctx.Err() == nil:
 			c.Log.DebugContext(ctx, "cannot read the quotas of log bytes, keeping the last known ones", "err", err)
 		}
-		if !lifecycle.Pause(ctx, quotaPeriod) {
+		if !lifecycle.Rest(ctx, quotaPeriod) {
 			return
 		}
 	}

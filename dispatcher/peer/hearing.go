@@ -68,7 +68,7 @@ func (h *hearing) Run(ctx context.Context) {
 			h.reconnected()
 		}
 		connected, reconnects = up, again
-		if !lifecycle.Pause(ctx, checkPeriod) {
+		if !lifecycle.Rest(ctx, checkPeriod) {
 			return
 		}
 	}

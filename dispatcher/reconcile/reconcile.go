@@ -69,7 +69,7 @@ const batch = 500
 func (r *Reconciler) Run(ctx context.Context) {
 	every := func(period time.Duration, failure string, f func(context.Context) error) func(context.Context) {
 		return func(ctx context.Context) {
-			for lifecycle.Pause(ctx, period) {
+			for lifecycle.Rest(ctx, period) {
 				if err := f(ctx); err != nil && ctx.Err() == nil {
 					r.Log.WarnContext(ctx, failure, "err", err)
 				}

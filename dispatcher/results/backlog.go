@@ -56,7 +56,7 @@ const measurePeriod = 2 * time.Second
 
 // measureLoop updates the metric of result messages in the stream.
 func (c *Consumer) measureLoop(ctx context.Context) {
-	for lifecycle.Pause(ctx, measurePeriod) {
+	for lifecycle.Rest(ctx, measurePeriod) {
 		if !c.Peers.Connected() {
 			continue
 		}

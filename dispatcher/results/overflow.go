@@ -144,7 +144,7 @@ func parts(m *intake.Message) iter.Seq[[]byte] {
 
 // readOverflow reads results of the overflow stream when their groups have room again, until ctx ends.
 func (c *Consumer) readOverflow(ctx context.Context) {
-	for lifecycle.Pause(ctx, readPeriod) {
+	for lifecycle.Rest(ctx, readPeriod) {
 		for read := true; read && ctx.Err() == nil && c.Peers.Connected(); {
 			var err error
 			if read, err = c.readOverflowOnce(ctx); err != nil && ctx.Err() == nil {

@@ -80,7 +80,7 @@ func (j *Judge) Run(ctx context.Context) {
 	every := func(period time.Duration, failure string, lanes *peer.Lanes, f func(context.Context) error) func(context.Context) {
 		return func(ctx context.Context) {
 			defer lanes.Wait()
-			for lifecycle.Pause(ctx, period) {
+			for lifecycle.Rest(ctx, period) {
 				if err := errors.Join(f(ctx), lanes.Err()); err != nil && ctx.Err() == nil {
 					j.Log.WarnContext(ctx, failure, "err", err)
 				}

@@ -157,8 +157,6 @@ func (p *process) addScheduler(s *store.Store, d *dispatcher.Firing) {
 // has ended or is suspended, or Postgres is unavailable.
 func (p *process) attend(ctx context.Context, s *store.Store) error {
 	name := p.name()
-	tick := time.NewTicker(presencePeriod)
-	defer tick.Stop()
 	for presence, silent := int64(0), false; ; {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), presencePeriod)
 		var err error
@@ -171,10 +169,7 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+		lifecycle.Rest(ctx, presencePeriod)
 	}
 }
 

@@ -69,7 +69,7 @@ func (p *probe) run(ctx context.Context) error {
 			was = now
 			p.said(ctx, now)
 		}
-		if !lifecycle.Pause(ctx, probePeriod) {
+		if !lifecycle.Rest(ctx, probePeriod) {
 			return nil
 		}
 	}

@@ -60,7 +60,7 @@ func addTroubles(p *process, s *store.Store, v *servers) *outage.Watch {
 func (x *troubles) run(ctx context.Context) error {
 	for {
 		x.look(ctx, time.Now())
-		if !lifecycle.Pause(ctx, serversEvery) {
+		if !lifecycle.Rest(ctx, serversEvery) {
 			return nil
 		}
 	}
