@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store plans the effects of follow-ups, inside the transaction that completes them.
@@ -98,9 +100,15 @@ func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []engine.FollowUp) 
 
 // Workers work follow-ups. Create them with NewWorkers, then call Run.
 type Workers struct {
-	client *river.Client[pgx.Tx]
-	meter  *meter
-	log    *slog.Logger
+	pool      *pgxpool.Pool
+	schema    string
+	newClient func() (*river.Client[pgx.Tx], error)
+	meter     *meter
+	log       *slog.Logger
+
+	restAfter time.Duration
+	sessions  atomic.Int64 // how often a client was started
+	resting   atomic.Bool
 }
 
 // NewWorkers returns workers that do nothing until Run. trace, if not nil, is called at named points, so that a test
@@ -129,36 +137,55 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 		registry = alerts.Registry
 	}
 	m := newMeter(pool, schema, queues, registry)
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Schema: schema, Logger: riverLog(log), Workers: all, Queues: queues, Middleware: []rivertype.Middleware{m.working()},
-		JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
-		FetchPollInterval: pollEvery, CompletedJobRetentionPeriod: time.Hour,
-	})
-	if err != nil {
+	newClient := func() (*river.Client[pgx.Tx], error) {
+		return river.NewClient(riverpgxv5.New(pool), &river.Config{
+			Schema: schema, Logger: riverLog(log), Workers: all, Queues: queues, Middleware: []rivertype.Middleware{m.working()},
+			JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
+			FetchPollInterval: pollEvery, CompletedJobRetentionPeriod: time.Hour,
+		})
+	}
+	if _, err := newClient(); err != nil {
 		return nil, fmt.Errorf("make the follow-up workers: %w", err)
 	}
-	return &Workers{client, m, log}, nil
+	return &Workers{pool: pool, schema: schema, newClient: newClient, meter: m, log: log, restAfter: restAfter}, nil
 }
 
 // Run works follow-ups until ctx ends, and returns when the current ones have ended.
-func (w *Workers) Run(ctx context.Context) error {
-	if !w.start(ctx) {
+func (w *Workers) Run(ctx context.Context) (err error) {
+	lifecycle.Together(ctx, w.keepMeasuring, func(ctx context.Context) {
+		for err == nil && ctx.Err() == nil {
+			if w.rest(ctx); ctx.Err() == nil {
+				err = w.work(ctx)
+			}
+		}
+	})
+	return err
+}
+
+// work works follow-ups until ctx ends or there are none.
+func (w *Workers) work(ctx context.Context) error {
+	client, err := w.newClient()
+	if err != nil {
+		return fmt.Errorf("make the follow-up workers: %w", err)
+	}
+	if !w.start(ctx, client) {
 		return nil
 	}
-	w.keepMeasuring(ctx)
+	w.sessions.Add(1)
+	w.busy(ctx)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobTimeout)
 	defer cancel()
-	if err := w.client.Stop(stop); err != nil {
+	if err := client.Stop(stop); err != nil {
 		return fmt.Errorf("stop the follow-up workers: %w", err)
 	}
 	return nil
 }
 
-// start starts the workers and retries while Postgres is unavailable. It returns false if ctx ended first.
-func (w *Workers) start(ctx context.Context) bool {
+// start starts a client and retries while Postgres is unavailable. It returns false if ctx ended first.
+func (w *Workers) start(ctx context.Context, client *river.Client[pgx.Tx]) bool {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		// If the context of Start ended, River would cancel the current jobs. Stop only stops the fetching of new jobs.
-		err := w.client.Start(context.WithoutCancel(ctx))
+		err := client.Start(context.WithoutCancel(ctx))
 		if err == nil {
 			return true
 		}

@@ -190,6 +190,7 @@ func (b *bench) fail(r engine.LiveRun) engine.SettleResult {
 func TestRetryIsPunctual(t *testing.T) {
 	b := newBench(t)
 	leader := b.work()
+	b.insert(engine.FollowUp{RunID: domain.NewRunID(time.Now()), Retry: true, Attempt: 1}) // of no run; without it, the workers would rest
 	b.eventually("River has a leader", func() bool { return b.count(`SELECT count(*) FROM `+migrations.RiverSchema+`.river_leader`) == 1 })
 	b.work()
 	f := &firer{b.pg, make(chan engine.LiveRun, 100)}
@@ -352,6 +353,46 @@ func TestWorkersLeakNothing(t *testing.T) {
 }
 
 // Postgres may be unavailable when the workers start. They retry, and the role does not end.
+// Workers without follow-ups rest. They begin to work at the notification of a follow-up, which other processes can have inserted; without one, if it was lost; and after their
+// connection is lost.
+func TestWorkersRest(t *testing.T) {
+	b := newBench(t)
+	config := b.pg.Pool().Config().Copy()
+	config.ConnConfig.RuntimeParams["application_name"] = "workers"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w, err := followup.NewWorkers(pool, migrations.RiverSchema, b.pg, nil, nil, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.RestAfter(50 * time.Millisecond)
+	b.background(w.Run)
+	up := engine.FollowUp{RunID: domain.NewRunID(time.Now()), Retry: true, Attempt: 1} // of no run
+	for i, begin := range []struct {
+		what string
+		do   func()
+	}{
+		{"a follow-up", func() { b.insert(up) }},
+		{"two at the same time", func() { b.insert(up, up) }},
+		{"one without a notification", func() {
+			b.exec(`INSERT INTO ` + migrations.RiverSchema + `.river_job (args, kind, max_attempts, queue, state)
+				SELECT args, kind, max_attempts, queue, 'available' FROM ` + migrations.RiverSchema + `.river_job LIMIT 1`)
+		}},
+		{"one after a lost connection", func() {
+			b.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'workers'`)
+			b.insert(up)
+		}},
+	} {
+		b.eventually("the workers rest", func() bool { return w.Resting() && w.Sessions() == i })
+		begin.do()
+		b.eventually("they work: "+begin.what, func() bool { return w.Sessions() == i+1 })
+	}
+	b.worked(5)
+}
+
 func TestWorkersStartWithoutPostgres(t *testing.T) {
 	b := newBench(t)
 	config := b.pg.Pool().Config().Copy()

@@ -5,8 +5,11 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/belfryhq/belfry/dispatcher/followup"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/migrations"
 )
 
@@ -38,6 +41,7 @@ func TestRiverLogsAnOutageAsOneFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.background(w.Run)
+	b.insert(engine.FollowUp{RunID: domain.NewRunID(time.Now()), Retry: true, Attempt: 1}) // of no run; without it, the workers would rest
 	b.eventually("the workers run", func() bool { return b.count(`SELECT count(*) FROM river.river_queue`) > 0 })
 	b.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
 	b.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)

@@ -22,8 +22,10 @@ const (
 type meter struct {
 	pool   *pgxpool.Pool
 	sql    string
+	anySQL string
 	queues []string
 	busy   map[string]*atomic.Int64 // by queue; constant map
+	worked atomic.Int64             // follow-ups of which the work has begun
 
 	jobs   *prometheus.GaugeVec
 	oldest *prometheus.GaugeVec
@@ -31,7 +33,7 @@ type meter struct {
 
 func newMeter(pool *pgxpool.Pool, schema string, queues map[string]river.QueueConfig, registry prometheus.Registerer) *meter {
 	m := &meter{
-		pool: pool, sql: meterSQL(schema), busy: make(map[string]*atomic.Int64),
+		pool: pool, sql: meterSQL(schema), anySQL: anySQL(schema), busy: make(map[string]*atomic.Int64),
 		jobs: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "belfry_followups", Help: "Follow-ups in River's queues, by state; 10000 at most. All dispatchers report the same.",
 		}, []string{"queue", "state"}),
@@ -68,9 +70,18 @@ func meterSQL(schema string) string {
   FROM unnest($1::text[]) q(queue), unnest($2::text[]) s(state)`
 }
 
+// anySQL returns a query that looks for one follow-up by the same index.
+func anySQL(schema string) string {
+	table := pgx.Identifier{schema, "river_job"}.Sanitize()
+	state := pgx.Identifier{schema, "river_job_state"}.Sanitize()
+	return `SELECT EXISTS (SELECT FROM unnest($1::text[]) q(queue), unnest($2::text[]) s(state),
+  LATERAL (SELECT FROM ` + table + ` j WHERE j.state = s.state::` + state + ` AND j.queue = q.queue LIMIT 1) x)`
+}
+
 // working counts the workers that work. It is a middleware of River.
 func (m *meter) working() rivertype.Middleware {
 	return river.WorkerMiddlewareFunc(func(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+		m.worked.Add(1)
 		if busy := m.busy[job.Queue]; busy != nil {
 			busy.Add(1)
 			defer busy.Add(-1)
@@ -81,6 +92,16 @@ func (m *meter) working() rivertype.Middleware {
 
 // states are the states of follow-ups that are not finished.
 var states = []string{"available", "running", "retryable", "scheduled"}
+
+// unfinished reports whether there are follow-ups that are not finished. It reads only River's index.
+func (m *meter) unfinished(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, meterTimeout)
+	defer cancel()
+	err = db.QueryRow(ctx, m.anySQL, m.queues, states).Scan(&found)
+	return found, err
+}
 
 // measure reads the queues once.
 func (m *meter) measure(ctx context.Context) error {
