@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Loops that rest for different times end their rests at the same few instants of each second, and rest for as long as they are told on average.
+// Loops with different periods wake up at the same few instants of each second, and their periods are right on average.
 func TestRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
