@@ -167,7 +167,7 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 		}
 		silent = err != nil
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end of the context is no failure
 		}
 		lifecycle.Rest(ctx, presencePeriod)
 	}

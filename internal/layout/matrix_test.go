@@ -95,7 +95,7 @@ var matrix = []entry{
 	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/glance", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/reconcile", ours: []string{"dispatcher/fire", "dispatcher/glance", "dispatcher/kill", "dispatcher/peer", "dispatcher/results", "dispatcher/settle", "dispatcher/verdict", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "executor/wire", "internal/domain", "internal/event", "internal/lifecycle"}},
-	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain", "internal/engine"}},
+	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine", "internal/explain"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/explain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts need no domain types of their own, so the console uses the types of their stores.

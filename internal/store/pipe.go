@@ -46,7 +46,8 @@ type laterTx struct{ *pipedTx }
 
 // Exec implements sqlcgen.DBTX. The tag is always empty.
 func (t laterTx) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	t.queued = append(t.queued, &pgx.QueuedQuery{SQL: sql, Arguments: args})
+	tx := t.pipedTx
+	tx.queued = append(tx.queued, &pgx.QueuedQuery{SQL: sql, Arguments: args})
 	return pgconn.CommandTag{}, nil
 }
 

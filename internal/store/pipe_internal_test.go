@@ -25,7 +25,10 @@ func TestPipedTransactions(t *testing.T) {
 	const insert, count = `INSERT INTO n VALUES ($1)`, `SELECT count(*) FROM n WHERE i >= $1`
 	// put inserts later.
 	put := func(tx *pipedTx, i int) { laterTx{tx}.Exec(t.Context(), insert, i) } //nolint:errcheck // always nil
-	exec := func(tx *pipedTx, sql string, args ...any) error { _, err := tx.Exec(t.Context(), sql, args...); return err }
+	exec := func(tx *pipedTx, sql string, args ...any) error {
+		_, err := tx.Exec(t.Context(), sql, args...)
+		return err
+	}
 	counts := func(tx *pipedTx, want int) error {
 		var n int
 		if err := tx.QueryRow(t.Context(), count, 0).Scan(&n); err != nil || n != want {
@@ -45,7 +48,7 @@ func TestPipedTransactions(t *testing.T) {
 		{"later ones only", func(tx *pipedTx) error { put(tx, 1); put(tx, 2); return nil }, 2, nil},
 		{"a later one before a query", func(tx *pipedTx) error { put(tx, 1); return counts(tx, 1) }, 1, nil},
 		{"a later one after a query", func(tx *pipedTx) error { counts(tx, 0); put(tx, 1); return counts(tx, 1) }, 1, nil}, //nolint:errcheck // always nil
-		{"a failure", func(tx *pipedTx) error { exec(tx, insert, 1); put(tx, 2); return failed }, 0, failed},                 //nolint:errcheck // it is rolled back
+		{"a failure", func(tx *pipedTx) error { exec(tx, insert, 1); put(tx, 2); return failed }, 0, failed},               //nolint:errcheck // it is rolled back
 		{"a failure before anything is sent", func(tx *pipedTx) error { put(tx, 1); return failed }, 0, failed},
 		{"a faulty first statement", func(tx *pipedTx) error { return exec(tx, `INSERT INTO missing VALUES ($1)`, 1) }, 0, "42P01"},
 		{"a faulty later one before the commit", func(tx *pipedTx) error { put(tx, 1); put(tx, 1); return nil }, 0, "23505"},
@@ -55,7 +58,9 @@ func TestPipedTransactions(t *testing.T) {
 			return tx.QueryRow(t.Context(), count, 0).Scan(new(int))
 		}, 0, "23505"},
 		{"an error that is ignored", func(tx *pipedTx) error { exec(tx, `SELECT 1/$1::int`, 0); put(tx, 1); return nil }, 0, "25P02"}, //nolint:errcheck // see above
-		{"no row", func(tx *pipedTx) error { return tx.QueryRow(t.Context(), `SELECT i FROM n WHERE i = $1`, 7).Scan(new(int)) }, 0, pgx.ErrNoRows},
+		{"no row", func(tx *pipedTx) error {
+			return tx.QueryRow(t.Context(), `SELECT i FROM n WHERE i = $1`, 7).Scan(new(int))
+		}, 0, pgx.ErrNoRows},
 		{"rows that are not read", func(tx *pipedTx) error {
 			rows, err := tx.Query(t.Context(), `SELECT generate_series(1, $1::int)`, 1000)
 			if err != nil || !rows.Next() {
