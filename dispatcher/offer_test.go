@@ -24,6 +24,9 @@ func TestAcceptedAndSucceeded(t *testing.T) {
 			changes <- c
 		}
 	})
+	if err == nil {
+		err = w.admin.Flush()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
