@@ -106,9 +106,10 @@ type Workers struct {
 	meter     *meter
 	log       *slog.Logger
 
-	restAfter time.Duration
-	sessions  atomic.Int64 // how often a client was started
-	resting   atomic.Bool
+	restAfter  time.Duration
+	stopWithin time.Duration
+	sessions   atomic.Int64 // how often a client was started
+	resting    atomic.Bool
 }
 
 // NewWorkers returns workers that do nothing until Run. trace, if not nil, is called at named points, so that a test
@@ -147,7 +148,7 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 	if _, err := newClient(); err != nil {
 		return nil, fmt.Errorf("make the follow-up workers: %w", err)
 	}
-	return &Workers{pool: pool, schema: schema, newClient: newClient, meter: m, log: log, restAfter: restAfter}, nil
+	return &Workers{pool: pool, schema: schema, newClient: newClient, meter: m, log: log, restAfter: restAfter, stopWithin: jobTimeout}, nil
 }
 
 // Run works follow-ups until ctx ends, and returns when the current ones have ended.
@@ -173,12 +174,24 @@ func (w *Workers) work(ctx context.Context) error {
 	}
 	w.sessions.Add(1)
 	w.busy(ctx)
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobTimeout)
-	defer cancel()
-	if err := client.Stop(stop); err != nil {
-		return fmt.Errorf("stop the follow-up workers: %w", err)
+	return w.stop(ctx, client)
+}
+
+// stop returns when the current follow-ups have ended. When ctx ends, it waits for w.stopWithin at most.
+func (w *Workers) stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
+	for {
+		ended := ctx.Err() != nil
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.stopWithin)
+		err := client.Stop(within)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ended:
+			return fmt.Errorf("stop the follow-up workers: %w", err)
+		}
+		w.log.DebugContext(ctx, "a follow-up began when the workers were about to rest, waiting for its end")
 	}
-	return nil
 }
 
 // start starts a client and retries while Postgres is unavailable. It returns false if ctx ended first.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -391,6 +392,50 @@ func TestWorkersRest(t *testing.T) {
 		b.eventually("they work: "+begin.what, func() bool { return w.Sessions() == i+1 })
 	}
 	b.worked(5)
+}
+
+// slowStore makes each retry wait.
+type slowStore struct {
+	*store.Store
+	begun, release chan struct{}
+}
+
+func (s *slowStore) ReplanTx(context.Context, pgx.Tx, domain.RunID, int) error {
+	close(s.begun)
+	<-s.release
+	return nil
+}
+
+// logFunc is called with the message of each record.
+type logFunc func(message string)
+
+func (logFunc) Enabled(context.Context, slog.Level) bool { return true }
+
+func (f logFunc) Handle(_ context.Context, r slog.Record) error { f(r.Message); return nil }
+
+func (f logFunc) WithAttrs([]slog.Attr) slog.Handler { return f }
+
+func (f logFunc) WithGroup(string) slog.Handler { return f }
+
+// A long follow-up that begins when the workers are about to rest is worked to its end.
+func TestWorkersStopForARest(t *testing.T) {
+	b := newBench(t)
+	slow := &slowStore{b.pg, make(chan struct{}), make(chan struct{})}
+	release := sync.OnceFunc(func() { close(slow.release) })
+	log := slog.New(logFunc(func(message string) {
+		if strings.Contains(message, "about to rest") {
+			release()
+		}
+	}))
+	w, err := followup.NewWorkers(b.pg.Pool(), migrations.RiverSchema, slow, nil, nil, log, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.insert(engine.FollowUp{RunID: domain.NewRunID(time.Now()), Retry: true, Attempt: 1})
+	if err := w.StopIn(t.Context(), slow.begun, 10*time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	b.worked(1)
 }
 
 func TestWorkersStartWithoutPostgres(t *testing.T) {
