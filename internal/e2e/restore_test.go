@@ -219,7 +219,7 @@ func TestRestoreRunbook(t *testing.T) {
 	if said := b.does("check"); !strings.Contains(said, "uncertain") {
 		t.Error("the fire check names no uncertain fire times")
 	}
-	if n := queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE cause IN ('misfire', 'schedule') AND created_at >= (SELECT from_at FROM group_pauses WHERE group_name = $1)`, group); n > 0 {
+	if n := queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE cause IN ('misfire', 'schedule') AND fire_time >= (SELECT from_at FROM group_pauses WHERE group_name = $1)`, group); n > 0 {
 		t.Errorf("%d runs of schedules began during the pause", n)
 	}
 
