@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -107,7 +108,7 @@ func (t *pipedTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn
 		return tag, err
 	}
 	tag, err = results.Exec()
-	return tag, first(err, results.Close())
+	return tag, cmp.Or(err, results.Close())
 }
 
 // Query implements pgx.Tx.
@@ -121,7 +122,7 @@ func (t *pipedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 	}
 	rows, err := results.Query()
 	if err != nil {
-		return nil, first(err, results.Close())
+		return nil, cmp.Or(err, results.Close())
 	}
 	return &pipedRows{Rows: rows, results: results}, nil
 }
@@ -148,7 +149,7 @@ func (t *pipedTx) Commit(ctx context.Context) error {
 		return err
 	}
 	tag, err := results.Exec()
-	if err = first(err, results.Close()); err != nil {
+	if err = cmp.Or(err, results.Close()); err != nil {
 		return err
 	}
 	t.committed = true
@@ -216,7 +217,7 @@ func (r *pipedRows) Close() {
 	}
 	r.closed = true
 	r.Rows.Close()
-	r.err = first(r.Rows.Err(), r.results.Close())
+	r.err = cmp.Or(r.Rows.Err(), r.results.Close())
 }
 
 // Next implements pgx.Rows. It closes the rows after the last one, as pgx does.
@@ -229,7 +230,7 @@ func (r *pipedRows) Next() bool {
 }
 
 // Err implements pgx.Rows.
-func (r *pipedRows) Err() error { return first(r.Rows.Err(), r.err) }
+func (r *pipedRows) Err() error { return cmp.Or(r.Rows.Err(), r.err) }
 
 type pipedRow struct {
 	rows pgx.Rows
@@ -243,18 +244,9 @@ func (r pipedRow) Scan(dest ...any) error {
 	}
 	defer r.rows.Close()
 	if !r.rows.Next() {
-		return first(r.rows.Err(), pgx.ErrNoRows)
+		return cmp.Or(r.rows.Err(), pgx.ErrNoRows)
 	}
 	err := r.rows.Scan(dest...)
 	r.rows.Close()
-	return first(err, r.rows.Err())
-}
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(err, r.rows.Err())
 }
