@@ -11,7 +11,7 @@
 //
 // Random tests log their seed, and use the seed in E2E_SEED if there is one.
 //
-// Only the promise tests (promise_test.go) judge how long something takes. They hold Belfry to the times of its contract (a fire at
+// Only the promise tests (promise_test.go and promise_attack_test.go) judge how long something takes. They hold Belfry to the times of its contract (a fire at
 // most 5 s late, a death detected within 15 s), by the database's clock and net of the machine's own stalls. They run before all
 // other tests, one after the other. All other tests wait as long as necessary.
 package e2e
