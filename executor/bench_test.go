@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,78 +22,121 @@ import (
 // the disk and everything else except NATS. One operation is one attempt. The time includes waiting for the disk, so
 // the benchmark also reports the CPU time per attempt.
 func BenchmarkEngine(b *testing.B) {
-	s, left, err := openSpool(b.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	l := newEngineLoad(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	cpu := cpuTime(b)
+	l.run(b.N)
+	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N), "cpu-ns/op")
+}
+
+// TestAllocationsOfAnAttempt counts what an attempt allocates, from the arrival of the offer until the result is settled. A change is no fault, but must
+// be meant.
+func TestAllocationsOfAnAttempt(t *testing.T) {
+	const attempts, most = 10_000, 10.7
+	l := newEngineLoad(t)
+	l.run(attempts)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	l.run(attempts)
+	runtime.ReadMemStats(&after)
+	if got := float64(after.Mallocs-before.Mallocs) / attempts; got > most {
+		t.Errorf("an attempt makes %.2f allocations, want at most %v", got, most)
+	}
+}
+
+// engineLoad offers attempts to an engine, as a dispatcher does, and settles their results.
+type engineLoad struct {
+	testing.TB
+	*engine
+	unsettled sync.WaitGroup
+
+	nth, first int // of the next message and of its runs
+	beat       int64
+	message    offersMessage
+}
+
+// newEngineLoad returns a load for an engine that has run 5,000 attempts per second for as long as its ledger remembers them. The engine ends with
+// the test.
+func newEngineLoad(tb testing.TB) *engineLoad {
+	s, left, err := openSpool(tb.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	quiet := quietLogger()
-	const boot = "0123456789abcdef0123456789abcdef"
 	x := &engine{
-		group: "bench", instance: "bench-1", boot: boot, log: quiet, handlers: map[string]*registered{}, ledger: newLedger(1 << 16),
+		group: "bench", instance: "bench-1", boot: benchBoot, log: quiet, handlers: map[string]*registered{}, ledger: newLedger(1 << 16),
 		attempts: make(map[attemptKey]*attempt), logs: newLogShipper(quiet), starter: newStarter(), now: systemClock(nil),
 		reports: newReporter(s, left, 1<<30, quiet), work: context.Background(),
 	}
-	for n := range 450_000 { // as after running 5,000 attempts per second for as long as the ledger remembers them
+	for n := range 450_000 {
 		x.ledger.ended.add(attemptKey{benchRun(n/250-1800, n), 1}, succeeded, time.Duration(n-450_000)*200*time.Microsecond)
 	}
 	x.handlers["noop"] = newRegistered(HandlerFunc(func(context.Context, Run) error { return nil }))
 	x.reports.ready = func() (bool, int64) { return true, 1 << 20 }
 	x.reports.written = x.spooled
-	var unsettled sync.WaitGroup
-	x.reports.publish = func(_ context.Context, results [][]byte) error {
-		sink = wire.EncodeResults(x.load(), results)
-		var m wire.Control
-		if err := wire.Decode(settledMessage(boot, results), &m); err != nil {
-			b.Error(err)
-		}
-		sink = wire.Encode(x.answerControl(&m))
-		unsettled.Add(-len(results))
-		return nil
-	}
+	l := &engineLoad{TB: tb, engine: x}
+	x.reports.publish = l.settle
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { x.reports.run(ctx) })
-
-	var message offersMessage
-	var beat int64
-	b.ReportAllocs()
-	b.ResetTimer()
-	cpu := cpuTime(b)
-	for n, nth := 0, 0; n < b.N; nth++ {
-		if nth%32 == 0 { // prewritten offers would be too old, and an executor does not write offers
-			var sent instant
-			beat, sent = x.nextBeat()
-			x.confirmed(sent, 0)
-			message = newOffersMessage(boot, beat, min(250, b.N-n))
-		}
-		if len(message.runs) > b.N-n {
-			message = newOffersMessage(boot, beat, b.N-n)
-		}
-		message.number(nth, n)
-		n += len(message.runs)
-		unsettled.Add(len(message.runs))
-		var m wire.Offers
-		if err := wire.Decode(message.data, &m); err != nil {
-			b.Fatal(err)
-		}
-		ans := x.answerOffers(&m, 1, x.now())
-		if ans.Verdicts[0].Verdict != wire.Accepted {
-			b.Fatalf("%+v", ans.Verdicts[0])
-		}
-		sink = wire.EncodeAnswer(&ans)
-		if nth%16 == 15 {
-			unsettled.Wait()
-		}
-	}
-	unsettled.Wait()
-	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N), "cpu-ns/op")
-	b.StopTimer()
-	cancel()
-	wg.Wait()
+	tb.Cleanup(func() { cancel(); wg.Wait() })
+	return l
 }
 
-// sink keeps the compiler from removing work whose result is not used.
-var sink []byte
+// benchBoot is the boot id of the engine.
+const benchBoot = "0123456789abcdef0123456789abcdef"
+
+// settle takes the place of the dispatchers that get results.
+func (l *engineLoad) settle(_ context.Context, results [][]byte) error {
+	runtime.KeepAlive(wire.EncodeResults(l.load(), results))
+	var m wire.Control
+	if err := wire.Decode(settledMessage(benchBoot, results), &m); err != nil {
+		l.Error(err)
+	}
+	runtime.KeepAlive(wire.Encode(l.answerControl(&m)))
+	l.unsettled.Add(-len(results))
+	return nil
+}
+
+// run offers attempts, and returns when all their results are settled.
+func (l *engineLoad) run(attempts int) {
+	for left := attempts; left > 0; l.nth++ {
+		if l.nth%32 == 0 || l.beat == 0 { // prewritten offers would be too old, and an executor does not write offers
+			var sent instant
+			l.beat, sent = l.nextBeat()
+			l.confirmed(sent, 0)
+			l.message = newOffersMessage(benchBoot, l.beat, 250)
+		}
+		if len(l.message.runs) > left {
+			l.message = newOffersMessage(benchBoot, l.beat, left)
+		}
+		l.offer()
+		if left -= len(l.message.runs); l.nth%16 == 15 {
+			l.unsettled.Wait()
+		}
+		if len(l.message.runs) < 250 {
+			l.beat = 0 // the next message is a whole one again
+		}
+	}
+	l.unsettled.Wait()
+}
+
+// offer offers the runs of the message under new ids.
+func (l *engineLoad) offer() {
+	l.message.number(l.nth, l.first)
+	l.first += len(l.message.runs)
+	l.unsettled.Add(len(l.message.runs))
+	var m wire.Offers
+	if err := wire.Decode(l.message.data, &m); err != nil {
+		l.Fatal(err)
+	}
+	ans := l.answerOffers(&m, 1, l.now())
+	if ans.Verdicts[0].Verdict != wire.Accepted {
+		l.Fatalf("%+v", ans.Verdicts[0])
+	}
+	runtime.KeepAlive(wire.EncodeAnswer(&ans))
+}
 
 // benchRun returns the id of a run of the nth message. Like Belfry's ids, it begins with the time, at 20 messages per
 // second.

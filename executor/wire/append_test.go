@@ -79,12 +79,50 @@ func TestAppendedAsEncoded(t *testing.T) {
 	})
 }
 
-func BenchmarkOffer(b *testing.B) {
+// benchOffer is an offer as a schedule makes it.
+func benchOffer() Offer {
 	now := Time{time.Now()}
-	o := Offer{
+	return Offer{
 		RunID: "01a1f9bb-2df5-8ba8-ba94-ebf58858211d", Attempt: 1, Bind: 1, BoundAt: now, JobID: 4711, JobName: "orders-nightly", Group: "orders",
 		Handler: "http", Param: "some param", Cause: "schedule", FireTime: now, DueAt: now, Now: now, Shard: Shard{0, 1},
 	}
+}
+
+// A change of a figure is no fault, but must be meant.
+func TestAllocations(t *testing.T) {
+	o := benchOffer()
+	r := Result{Instance: "i-1", BootID: "b", RunID: o.RunID, Attempt: 1, Bind: 1, Outcome: Succeeded, StartedAt: o.DueAt, FinishedAt: o.DueAt, LastLine: 2}
+	var offers []Offer
+	var results [][]byte
+	for range 100 {
+		offers, results = append(offers, o), append(results, AppendResult(nil, &r))
+	}
+	offered, reported := Encode(Offers{V: Version, BootID: "b", Offers: offers}), EncodeResults(Load{}, results)
+	var buf []byte
+	decode := func(data []byte, v Versioned) {
+		if err := Decode(data, v); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range []struct {
+		what string
+		most float64
+		do   func()
+	}{
+		{"append an offer", 0, func() { buf = AppendOffer(buf[:0], &o) }},
+		{"append a result", 0, func() { buf = AppendResult(buf[:0], &r) }},
+		{"read 100 offers", 110, func() { decode(offered, new(Offers)) }},
+		{"read 100 results", 107, func() { decode(reported, new(Results)) }},
+		{"write 100 results", 1, func() { buf = EncodeResults(Load{}, results) }},
+	} {
+		if got := testing.AllocsPerRun(100, c.do); got > c.most {
+			t.Errorf("%s: %v allocations, want at most %v", c.what, got, c.most)
+		}
+	}
+}
+
+func BenchmarkOffer(b *testing.B) {
+	o := benchOffer()
 	b.Run("append", func(b *testing.B) {
 		b.ReportAllocs()
 		var buf []byte

@@ -96,15 +96,13 @@ func (id RunID) words() (hi, lo uint64) {
 
 // hashedRunID returns a version 8 UUID (RFC 9562) from an instant and a hash.
 func hashedRunID(at time.Time, kind string, words ...uint64) RunID {
-	h := sha256.New()
-	h.Write([]byte(kind))
+	hashed := append(make([]byte, 0, 64), kind...)
 	for _, w := range words {
-		var b [8]byte
-		binary.BigEndian.PutUint64(b[:], w)
-		h.Write(b[:])
+		hashed = binary.BigEndian.AppendUint64(hashed, w)
 	}
+	sum := sha256.Sum256(hashed)
 	var id RunID
-	copy(id[6:], h.Sum(nil))
+	copy(id[6:], sum[:])
 	return id.stamp(at, 8)
 }
 
