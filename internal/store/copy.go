@@ -88,13 +88,9 @@ func (r *plannedRun) append(to []byte) []byte {
 	to = binary.BigEndian.AppendUint32(column(to, 4), uint32(r.key.version))
 	to = append(column(to, len(r.group)), r.group...)
 	to = append(column(to, len(r.run.Cause)), r.run.Cause...)
-	plain := byte(0)
-	if r.plain {
-		plain = 1
-	}
-	to = append(column(to, 1), plain)
+	to = appendBool(to, r.plain)
 	for _, at := range []time.Time{r.run.FireTime, r.run.DueAt, r.rungAt} {
-		to = binary.BigEndian.AppendUint64(column(to, 8), uint64(at.UnixMicro()-postgresEpoch))
+		to = appendTime(to, at)
 	}
 	return to
 }
@@ -102,7 +98,7 @@ func (r *plannedRun) append(to []byte) []byte {
 // postgresEpoch is the epoch of Postgres, the beginning of the year 2000, in Unix microseconds.
 const postgresEpoch = 946_684_800_000_000
 
-// column appends the length of a column.
+// column appends the length of a column, or of an element of an array; -1 is NULL.
 func column(to []byte, size int) []byte { return binary.BigEndian.AppendUint32(to, uint32(size)) }
 
 // wasPlanned reports whether a transaction failed because it planned a run that exists.

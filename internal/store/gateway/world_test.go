@@ -23,11 +23,11 @@ const (
 // world is a database with the groups g and h, of which g is open.
 type world struct {
 	*gateway.Store
-	t    *testing.T
+	t    testing.TB
 	pool *pgxpool.Pool
 }
 
-func newWorld(t *testing.T, conns ...int32) *world {
+func newWorld(t testing.TB, conns ...int32) *world {
 	t.Helper()
 	cfg := store.Config{URL: pgtest.Database(t, store.Migrate)}
 	if len(conns) > 0 {
