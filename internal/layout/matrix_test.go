@@ -170,11 +170,12 @@ var matrix = []entry{
 	{pkg: "internal/gateway/reach", others: standardOnly},
 	{pkg: "internal/gateway/directory", ours: []string{"internal/domain", "internal/gateway/reach", "internal/store/gateway"}, others: standardOnly},
 	{pkg: "internal/gateway/spool", ours: []string{"internal/store/gateway"}, others: standardOnly},
-	{pkg: "internal/gateway/ends", ours: []string{"dispatcher/divide", "internal/domain", "internal/gateway/spool", "internal/store/gateway"}, others: standardOnly},
+	{pkg: "internal/gateway/batch", others: standardOnly},
+	{pkg: "internal/gateway/ends", ours: []string{"dispatcher/divide", "internal/domain", "internal/gateway/batch", "internal/gateway/spool", "internal/store/gateway"}, others: standardOnly},
 	{pkg: "internal/gateway/clock", others: []string{"golang.org/x/sys/unix"}},
 	// An address speaks the wire protocol, and lists values of its store.
 	{pkg: "internal/gateway/address", ours: []string{"executor/wire", "internal/domain", "internal/gateway/clock", "internal/store/gateway"}, others: standardOnly},
-	{pkg: "internal/gateway/outbound", ours: []string{"executor/wire", "internal/domain", "internal/gateway/address", "internal/gateway/clock", "internal/gateway/reach",
+	{pkg: "internal/gateway/outbound", ours: []string{"executor/wire", "internal/domain", "internal/gateway/address", "internal/gateway/batch", "internal/gateway/clock", "internal/gateway/reach",
 		"internal/lifecycle", "internal/store/gateway", "internal/xxl/protocol"}},
 	{pkg: "internal/gateway/inbound", ours: []string{"internal/domain", "internal/store/gateway", "internal/xxl/protocol"}, others: standardOnly},
 

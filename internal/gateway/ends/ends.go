@@ -12,10 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/dispatcher/divide"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/gateway/batch"
 	"github.com/belfryhq/belfry/internal/gateway/spool"
 	"github.com/belfryhq/belfry/internal/store/gateway"
 )
@@ -36,11 +40,14 @@ type Keeper struct {
 	// stored is called with the log ids whose results are now in Postgres, so that they are published soon.
 	stored func(logIDs []int64)
 	log    *slog.Logger
+
+	mu sync.Mutex
+	of map[string]*batch.Batch[[]gateway.End, struct{}] // guarded by mu; by the groups of the callers, of which there are as many as access tokens
 }
 
 // New returns a Keeper. Its Run must run, and the spool must stay open as long.
 func New(s Store, sp *spool.Spool, letter DeadLetter, stored func(logIDs []int64), log *slog.Logger) *Keeper {
-	return &Keeper{s, sp, letter, stored, log}
+	return &Keeper{store: s, spool: sp, letter: letter, stored: stored, log: log, of: make(map[string]*batch.Batch[[]gateway.End, struct{}])}
 }
 
 // patience bounds a statement. Executors wait 3 s for the answer to a callback.
@@ -49,12 +56,45 @@ const patience = 2 * time.Second
 // pause is the time between two attempts to store what is on disk.
 const pause = time.Second
 
-// Finish stores ends that a caller has reported for runs of groups. Each end is durable when it returns nil.
-func (k *Keeper) Finish(ctx context.Context, groups []string, ends []gateway.End) error {
-	b := spool.Batch{Groups: groups, Ends: ends}
+// Finish stores ends that a caller has reported for runs of groups. Each end is durable when it returns nil. What callers of the same groups report at the same time is
+// stored together.
+func (k *Keeper) Finish(_ context.Context, groups []string, ends []gateway.End) error {
+	_, err := k.batchOf(groups).Call(ends)
+	return err
+}
+
+// mostBytes is the size of a batch, about.
+const mostBytes = 1 << 20
+
+func (k *Keeper) batchOf(groups []string) *batch.Batch[[]gateway.End, struct{}] {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := strings.Join(groups, " ")
+	b := k.of[key]
+	if b == nil {
+		groups = slices.Clone(groups)
+		b = batch.New(mostBytes, sizeOf, func(reported [][]gateway.End) (struct{}, error) {
+			return struct{}{}, k.keep(spool.Batch{Groups: groups, Ends: slices.Concat(reported...)})
+		})
+		k.of[key] = b
+	}
+	return b
+}
+
+// sizeOf returns about how many bytes ends have.
+func sizeOf(ends []gateway.End) int {
+	size := 0
+	for i := range ends {
+		size += 100 + len(ends[i].Result.Message) + len(ends[i].Result.Output)
+	}
+	return size
+}
+
+// keep stores a batch, on disk if Postgres cannot store it now. It continues when the callers have gone, because others may wait for the same batch.
+func (k *Keeper) keep(b spool.Batch) error {
 	var err error
 	if k.spool.Empty() {
-		if err = k.pass(ctx, b); err == nil {
+		if err = k.pass(context.Background(), b); err == nil {
 			return nil
 		}
 	}

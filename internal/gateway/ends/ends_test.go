@@ -26,6 +26,8 @@ type world struct {
 	ended   map[int64]string
 	letters []string
 	stored  []int64
+	hold    chan struct{} // if not nil, statements wait until it is closed
+	batches []string      // groups and number of the ends of each statement
 }
 
 // memory is the store of a world.
@@ -60,9 +62,15 @@ func (w *world) end(id int64) string {
 }
 
 // Finish implements ends.Store.
-func (s memory) Finish(_ context.Context, _ []string, batch []gateway.End) (out []gateway.Disposition, err error) {
+func (s memory) Finish(_ context.Context, groups []string, batch []gateway.End) (out []gateway.Disposition, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.batches = append(s.batches, fmt.Sprint(groups, len(batch)))
+	if hold := s.hold; hold != nil {
+		s.mu.Unlock()
+		<-hold
+		s.mu.Lock()
+	}
 	if s.away != nil {
 		return nil, s.away
 	}
@@ -118,6 +126,35 @@ func TestFinish(t *testing.T) {
 	if len(w.letters) != 4 {
 		t.Error("an unusable callback is no dead letter")
 	}
+}
+
+// What callers of the same groups report while a statement runs is stored with one statement. Callers of other groups do not wait for it.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.hold = make(chan struct{})
+		var callers sync.WaitGroup
+		finish := func(groups string, ends []gateway.End) {
+			callers.Go(func() {
+				if err := w.Finish(t.Context(), strings.Fields(groups), ends); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		finish("g", report(1))
+		finish("g", report(2, 3))
+		finish("g h", report(4))
+		finish("g", report(5))
+		large := report(6)
+		large[0].Result.Output = strings.Repeat("x", 2<<20)
+		finish("g", large)
+		close(w.hold)
+		callers.Wait()
+		if slices.Sort(w.batches[2:]); !slices.Equal(w.batches, []string{"[g] 1", "[g h] 1", "[g] 1", "[g] 3"}) {
+			t.Errorf("the statements were %q", w.batches)
+		}
+	})
 }
 
 // While Postgres is away, ends are kept on disk. The first end of a run counts, also across the outage.

@@ -125,7 +125,7 @@ func TestPath(t *testing.T) {
 		t.Fatal(accepted, err)
 	}
 	id := accepted[attempt]
-	if at, _, err := gateways.Send(ctx, "one", hold, []int64{id}); err != nil || len(at) != 1 {
+	if at, _, err := gateways.Send(ctx, "one", []gateway.Hold{hold}, []int64{id}); err != nil || len(at) != 1 {
 		t.Fatal(at, err)
 	}
 	report := fmt.Sprintf(`[{"logId":%d,"handleCode":200,"handleMsg":"12 invoices"}]`, id)

@@ -156,45 +156,13 @@ func (t *carrier) request(a *address.Attempt) (protocol.Run, bool) {
 
 // sends records that the request of an attempt will be made now. It reports false if it must not be made.
 func (t *carrier) sends(a *address.Attempt, run *protocol.Run) bool {
-	sentAt, err := t.sendings.call(a)
+	sentAt, err := t.f.sendings.Call(sending{t.tender, a})
 	at, moved := sentAt[a.LogID]
 	if err != nil || !moved {
 		return false
 	}
 	run.LogTimeMS = at.UnixMilli()
 	return true
-}
-
-// mostSends is how many sends one statement records.
-const mostSends = 100
-
-// recordSends records that the requests of attempts will be made now, and returns the instants of those that may be made, by log id. Attempts that are due at the same
-// instant are recorded together.
-func (t *carrier) recordSends(attempts []*address.Attempt) (map[int64]time.Time, error) {
-	ids := make([]int64, len(attempts))
-	for i, a := range attempts {
-		ids[i] = a.LogID
-	}
-	begun := clock.Now()
-	ctx, cancel := context.WithTimeout(t.ctx, storeTime)
-	defer cancel()
-	sentAt, rest, err := t.f.Sends.Send(ctx, t.f.Owner, t.address.Hold(), ids)
-	if err != nil {
-		return nil, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	// The row has the lease that Postgres saw. If a renewal came later, the tender knows a longer one.
-	if held := begun.Add(rest - Lease); clock.Since(t.lease, held) > 0 {
-		t.lease = held
-	}
-	for _, a := range attempts {
-		if at, moved := sentAt[a.LogID]; moved {
-			a.Sent = begun
-			t.machine.Sends(a, at)
-		}
-	}
-	return sentAt, nil
 }
 
 // may reports whether the request of an attempt may begin now.
@@ -324,7 +292,7 @@ func (t *carrier) storeTaken(a *address.Attempt, answer gateway.Answer) {
 		}
 	}
 	t.persist(func(context.Context) error {
-		_, err := t.f.answers.call(answer)
+		_, err := t.f.answers.Call(answer)
 		return err
 	})
 }

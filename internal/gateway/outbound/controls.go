@@ -34,7 +34,7 @@ func (t *tender) takeControl(msg *nats.Msg) {
 		return
 	}
 	if m.Op == wire.OpSettled {
-		t.settled(m.Runs)
+		t.f.settler.soon(t, m.Runs)
 		return
 	}
 	if m.Op == wire.OpOverwrite || !t.holds(clock.Now()) {
@@ -209,39 +209,6 @@ func (t *tender) kill(refs []wire.Ref, reason string) {
 		}
 	}
 	lifecycle.Signal(t.lookSoon)
-}
-
-// settled records that the results of attempts are settled. If Postgres is away, the results are published and settled again.
-func (t *tender) settled(refs []wire.Ref) {
-	batch := make([]gateway.SettledAttempt, 0, len(refs))
-	for _, r := range refs {
-		if id, ok := attemptOf(r); ok {
-			batch = append(batch, gateway.SettledAttempt{Attempt: id, BootID: r.BootID})
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.f.work, storeTime)
-	defer cancel()
-	logIDs, err := t.f.Sends.Settle(ctx, batch)
-	if err != nil {
-		t.log.DebugContext(ctx, "cannot record that results are settled, they are published again", "runs", len(batch), "err", err)
-		return
-	}
-	settled := make(map[int64]bool, len(logIDs))
-	for _, id := range logIDs {
-		settled[id] = true
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, b := range batch {
-		if b.BootID != "" && b.BootID != t.address.BootID {
-			continue
-		}
-		if a := t.machine.Known(b.Attempt); a != nil && !settled[a.LogID] {
-			continue // an earlier send of the attempt is settled, and this one goes on
-		}
-		t.finishTail(b.Attempt, true)
-		t.machine.Settled(b.Attempt)
-	}
 }
 
 // ended records that the end of an attempt is stored.

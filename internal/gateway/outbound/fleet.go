@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/gateway/address"
+	"github.com/belfryhq/belfry/internal/gateway/batch"
 	"github.com/belfryhq/belfry/internal/gateway/clock"
 	"github.com/belfryhq/belfry/internal/gateway/reach"
 	"github.com/belfryhq/belfry/internal/lifecycle"
@@ -36,7 +37,7 @@ type Addresses interface {
 type Sends interface {
 	Accept(ctx context.Context, owner string, h gateway.Hold, offers []gateway.Offer) (map[gateway.Attempt]int64, error)
 	RaiseBinds(ctx context.Context, offers []gateway.Offer) error
-	Send(ctx context.Context, owner string, h gateway.Hold, logIDs []int64) (map[int64]time.Time, time.Duration, error)
+	Send(ctx context.Context, owner string, holds []gateway.Hold, logIDs []int64) (map[int64]time.Time, []time.Duration, error)
 	Answer(ctx context.Context, answers []gateway.Answer) ([]int64, error)
 	Withdraw(ctx context.Context, logIDs []int64) ([]int64, error)
 	RequestKill(ctx context.Context, logIDs []int64, reason string) error
@@ -113,10 +114,12 @@ const StopTime = stopTime + 15*time.Second
 // Fleet serves addresses. Create one with New and call Run. It is safe for concurrent use.
 type Fleet struct {
 	Config
-	results *publisher
-	answers *batch[gateway.Answer, struct{}]
-	ids     *wireIDs
-	meters  meters
+	results  *publisher
+	sendings *batch.Batch[sending, map[int64]time.Time]
+	answers  *batch.Batch[gateway.Answer, struct{}]
+	settler  *settler
+	ids      *wireIDs
+	meters   meters
 
 	work     context.Context // of what must be completed after Run's context has ended
 	stopWork context.CancelFunc
@@ -146,7 +149,9 @@ func New(c Config) *Fleet {
 	}
 	f.work, f.stopWork = context.WithCancel(context.Background())
 	f.results = newPublisher(f)
-	f.answers = &batch[gateway.Answer, struct{}]{most: mostInBatch, do: f.storeAnswers}
+	f.sendings = batch.New(mostSends, nil, f.recordSends)
+	f.answers = batch.New(mostInBatch, nil, f.storeAnswers)
+	f.settler = &settler{f: f, wake: make(chan struct{}, 1)}
 	if c.Registry != nil {
 		f.meter(c.Registry)
 	}
@@ -158,15 +163,13 @@ func New(c Config) *Fleet {
 func (f *Fleet) Run(ctx context.Context) error {
 	defer f.stopWork()
 	publish, stopPublishing := context.WithCancel(f.work)
-	published := make(chan struct{})
-	go func() {
-		defer close(published)
-		f.results.run(publish)
-	}()
+	var published sync.WaitGroup
+	published.Go(func() { f.results.run(publish) })
+	published.Go(func() { f.settler.run(publish) })
 	lifecycle.Together(ctx, f.own, f.sweep)
 	f.stop()
 	stopPublishing()
-	<-published
+	published.Wait()
 	return nil
 }
 

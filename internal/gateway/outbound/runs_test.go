@@ -81,16 +81,17 @@ func TestLongLog(t *testing.T) {
 	})
 }
 
-// Runs that are due at the same instant are recorded with few statements, and a process that does not know the ids of their jobs reads them all at once.
+// Runs that are due at the same instant are recorded with few statements, also those at different addresses, and a process that does not know the ids of their jobs reads
+// them all at once.
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.start("first", nil, address.Patience{})
-	instance := w.register(first)
+	instances := []string{w.register(first), w.registerAt(first, newExecutor(t).URL)}
 	var offers []wire.Offer
 	for job := range 10 {
 		offers = append(offers, offerOf(int64(job+1)))
-		w.accepted(instance, offers[job]) // gives the job its id
+		w.accepted(instances[0], offers[job]) // gives the job its id
 		w.callback(first, w.received(job+1).LogID, false)
 	}
 	first.stop()
@@ -101,19 +102,19 @@ func TestTogether(t *testing.T) {
 	for i := range offers {
 		offers[i] = offerOf(int64(i + 1))
 	}
-	w.eventually("the runs are accepted", func() bool {
-		h := w.ready(instance, func(h wire.Heartbeat) bool { return h.Beat>>32 == 2 })
-		said := w.offer(instance, h.Beat, offers...)
-		for i := range offers {
-			offers[i].Bind++
-		}
-		return len(said) == len(offers) && !slices.ContainsFunc(said, func(s string) bool { return s != wire.Accepted })
-	})
-	of := second.find(place{"g", instance})
+	for i, instance := range instances {
+		half := offers[5*i : 5*i+5]
+		w.eventually("the runs are accepted", func() bool {
+			h := w.ready(instance, func(h wire.Heartbeat) bool { return h.Beat>>32 == 2 })
+			said := w.offer(instance, h.Beat, half...)
+			for i := range half {
+				half[i].Bind++
+			}
+			return len(said) == len(half) && !slices.ContainsFunc(said, func(s string) bool { return s != wire.Accepted })
+		})
+	}
 	w.eventually("the first statement runs, and the other runs wait", func() bool {
-		of.sendings.mu.Lock()
-		defer of.sendings.mu.Unlock()
-		return g.recorded()+len(of.sendings.waiting) == len(offers)
+		return g.recorded()+second.sendings.Waiting() == len(offers)
 	})
 	close(goesOn)
 	w.eventually("all are recorded", func() bool { return g.recorded() == len(offers) })

@@ -38,7 +38,6 @@ type tender struct {
 	lookSoon chan struct{} // capacity 1
 	readSoon chan struct{} // capacity 1
 	begun    clock.Instant
-	sendings *batch[*address.Attempt, map[int64]time.Time]
 	retired  chan struct{} // closed when the process stops, after the last offer has arrived
 	quiet    chan struct{} // closed when no more offers are judged and no more heartbeats are sent
 
@@ -72,7 +71,6 @@ func newTender(f *Fleet, a gateway.Address, begun clock.Instant) *tender {
 		BootID: a.BootID, Epoch: a.Epoch, Capacity: capacity, Languages: languagesOf(a.Kind), PerHandler: a.Kind == string(protocol.KindGo),
 	})
 	t.presence = address.NewPresence(f.Patience, a.Kind, a.Registrations, a.SourceChangedAt, begun)
-	t.sendings = &batch[*address.Attempt, map[int64]time.Time]{most: mostSends, do: (&carrier{t}).recordSends}
 	t.ctx, t.cancel = context.WithCancel(f.work)
 	return t
 }

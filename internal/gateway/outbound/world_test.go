@@ -205,7 +205,12 @@ func (w *world) start(owner string, wrap *gate, p address.Patience) *process {
 // register registers the executor at a gateway.
 func (w *world) register(p *process) string {
 	w.t.Helper()
-	a, err := protocol.ParseAddress(w.exec.URL)
+	return w.registerAt(p, w.exec.URL)
+}
+
+func (w *world) registerAt(p *process, url string) string {
+	w.t.Helper()
+	a, err := protocol.ParseAddress(url)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -368,8 +373,8 @@ func (g *gate) TakeOver(ctx context.Context, owner string, limit int, lease time
 	return g.Store.TakeOver(ctx, owner, limit, lease)
 }
 
-func (g *gate) Send(ctx context.Context, owner string, h gateway.Hold, ids []int64) (map[int64]time.Time, time.Duration, error) {
-	at, left, err := g.Store.Send(ctx, owner, h, ids)
+func (g *gate) Send(ctx context.Context, owner string, holds []gateway.Hold, ids []int64) (map[int64]time.Time, []time.Duration, error) {
+	at, left, err := g.Store.Send(ctx, owner, holds, ids)
 	g.mu.Lock()
 	g.sends = append(g.sends, len(ids))
 	g.mu.Unlock()

@@ -112,23 +112,27 @@ func (s *Store) RaiseBinds(ctx context.Context, offers []Offer) error {
 	return pgerr.Translate(s.q.RaiseBinds(ctx, p))
 }
 
-// Send changes accepted sends to sending. It returns the sends that the caller must send now, with their instants by log id, and the rest of the lease. The caller may begin to write
-// a request only before that time has passed since it called Send. The error is ErrNotHeld if the address is not the owner's.
-func (s *Store) Send(ctx context.Context, owner string, h Hold, logIDs []int64) (sentAt map[int64]time.Time, left time.Duration, err error) {
-	rows, err := s.q.Send(ctx, sqlcgen.SendParams{GroupName: h.Group, Instance: h.Instance, Owner: owner, Epoch: h.Epoch, LogIds: logIDs})
+// Send changes accepted sends of addresses to sending. It returns the sends that the caller must send now, with their instants by log id, and the rests of the leases: zero
+// for an address that is not the owner's. The caller may begin to write a request only before the rest has passed since it called Send.
+func (s *Store) Send(ctx context.Context, owner string, holds []Hold, logIDs []int64) (sentAt map[int64]time.Time, left []time.Duration, err error) {
+	p := sqlcgen.SendParams{Owner: owner, LogIds: logIDs}
+	p.GroupNames, p.Instances, p.Epochs = split(holds)
+	rows, err := s.q.Send(ctx, p)
 	if err != nil {
-		return nil, 0, pgerr.Translate(err)
+		return nil, nil, pgerr.Translate(err)
 	}
-	if len(rows) == 0 {
-		return nil, 0, ErrNotHeld
+	at := make(map[[2]string]int, len(holds))
+	for i, h := range holds {
+		at[[2]string{h.Group, h.Instance}] = i
 	}
-	sentAt = make(map[int64]time.Time, len(rows))
+	sentAt, left = make(map[int64]time.Time, len(rows)), make([]time.Duration, len(holds))
 	for _, r := range rows {
+		left[at[[2]string{r.GroupName, r.Instance}]] = time.Duration(r.LeaseSeconds * float64(time.Second))
 		if r.LogID != 0 {
 			sentAt[r.LogID] = r.SentAt
 		}
 	}
-	return sentAt, time.Duration(rows[0].LeaseSeconds * float64(time.Second)), nil
+	return sentAt, left, nil
 }
 
 // Answer is what is known of a call: Taken, Unknown or Unstarted, with a message for people.

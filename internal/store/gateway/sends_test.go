@@ -69,7 +69,7 @@ func TestAnswer(t *testing.T) {
 	a := w.register("one", "g", "a", "10.0.0.1")
 	ids := w.accept("one", a.Hold(), offers(6))
 	w.send("one", a.Hold(), ids[1:]...)
-	if at, _, err := w.Send(t.Context(), "one", a.Hold(), ids[1:]); err != nil || len(at) != 0 {
+	if at, _, err := w.Send(t.Context(), "one", []gateway.Hold{a.Hold()}, ids[1:]); err != nil || len(at) != 0 {
 		t.Errorf("sent twice: %v, %v", at, err)
 	}
 	if changed, err := w.Withdraw(t.Context(), ids[1:]); err != nil || len(changed) != 0 {

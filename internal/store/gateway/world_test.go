@@ -101,8 +101,8 @@ func (w *world) accept(owner string, h gateway.Hold, offers []gateway.Offer) []i
 // send sends accepted sends.
 func (w *world) send(owner string, h gateway.Hold, ids ...int64) {
 	w.t.Helper()
-	at, left, err := w.Send(w.t.Context(), owner, h, ids)
-	if err != nil || len(at) != len(ids) || left <= 0 || left > lease {
+	at, left, err := w.Send(w.t.Context(), owner, []gateway.Hold{h}, ids)
+	if err != nil || len(at) != len(ids) || left[0] <= 0 || left[0] > lease {
 		w.t.Fatalf("%d of %d are sent, %s are left, %v", len(at), len(ids), left, err)
 	}
 }

@@ -15,16 +15,33 @@ RETURNING a.*;
 UPDATE gateway_addresses SET leaving_at = clock_timestamp() WHERE group_name = @group_name AND instance = @instance AND leaving_at IS NULL;
 
 -- name: Renew :many
--- Returns the addresses that are still the caller's.
+-- Returns the addresses that are still the caller's. They are locked in order, like those of Send.
+WITH held AS (
+    SELECT a.group_name, a.instance
+      FROM (SELECT unnest(@group_names::text[]) AS group_name, unnest(@instances::text[]) AS instance, unnest(@epochs::bigint[]) AS epoch) w
+      JOIN gateway_addresses a ON a.group_name = w.group_name AND a.instance = w.instance AND a.epoch = w.epoch
+     WHERE a.owner = @owner
+     ORDER BY a.group_name, a.instance
+       FOR NO KEY UPDATE OF a
+)
 UPDATE gateway_addresses a SET lease_until = clock_timestamp() + make_interval(secs => @lease_seconds::float8)
-  FROM (SELECT unnest(@group_names::text[]) AS group_name, unnest(@instances::text[]) AS instance, unnest(@epochs::bigint[]) AS epoch) w
- WHERE a.group_name = w.group_name AND a.instance = w.instance AND a.owner = @owner AND a.epoch = w.epoch
+  FROM held h
+ WHERE a.group_name = h.group_name AND a.instance = h.instance
 RETURNING a.*;
 
 -- name: Release :exec
+-- Addresses are locked in order, like those of Send.
+WITH held AS (
+    SELECT a.group_name, a.instance
+      FROM (SELECT unnest(@group_names::text[]) AS group_name, unnest(@instances::text[]) AS instance, unnest(@epochs::bigint[]) AS epoch) w
+      JOIN gateway_addresses a ON a.group_name = w.group_name AND a.instance = w.instance AND a.epoch = w.epoch
+     WHERE a.owner = @owner
+     ORDER BY a.group_name, a.instance
+       FOR NO KEY UPDATE OF a
+)
 UPDATE gateway_addresses a SET lease_until = clock_timestamp()
-  FROM (SELECT unnest(@group_names::text[]) AS group_name, unnest(@instances::text[]) AS instance, unnest(@epochs::bigint[]) AS epoch) w
- WHERE a.group_name = w.group_name AND a.instance = w.instance AND a.owner = @owner AND a.epoch = w.epoch;
+  FROM held h
+ WHERE a.group_name = h.group_name AND a.instance = h.instance;
 
 -- name: TakeOver :many
 UPDATE gateway_addresses a SET owner = @owner, epoch = a.epoch + 1, lease_until = clock_timestamp() + make_interval(secs => @lease_seconds::float8)

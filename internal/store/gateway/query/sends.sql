@@ -29,20 +29,24 @@ UPDATE gateway_sends s SET bind = w.bind
  WHERE s.run_id = w.run_id AND s.attempt = w.attempt AND NOT s.unstarted AND s.bind < w.bind;
 
 -- name: Send :many
--- Returns no row if the address is not the caller's, and otherwise a row for each send that may be sent now, or one without a log id.
+-- Returns no row of an address that is not the caller's, and otherwise a row for each of its sends that may be sent now, or one without a log id. Addresses are locked in
+-- order, like those of Renew.
 WITH held AS (
-    SELECT a.group_name, a.instance, a.boot_id, a.lease_until FROM gateway_addresses a
-     WHERE a.group_name = @group_name AND a.instance = @instance AND a.owner = @owner AND a.epoch = @epoch AND a.lease_until > clock_timestamp()
-       FOR SHARE
+    SELECT a.group_name, a.instance, a.boot_id, a.lease_until
+      FROM (SELECT unnest(@group_names::text[]) AS group_name, unnest(@instances::text[]) AS instance, unnest(@epochs::bigint[]) AS epoch) w
+      JOIN gateway_addresses a ON a.group_name = w.group_name AND a.instance = w.instance AND a.epoch = w.epoch
+     WHERE a.owner = @owner AND a.lease_until > clock_timestamp()
+     ORDER BY a.group_name, a.instance
+       FOR SHARE OF a
 ), moved AS (
     UPDATE gateway_sends s SET state = 'sending', sent_at = date_trunc('milliseconds', clock_timestamp())
       FROM held h
      WHERE s.log_id = ANY (@log_ids::bigint[]) AND s.group_name = h.group_name AND s.instance = h.instance AND s.boot_id = h.boot_id AND s.state = 'accepted'
-    RETURNING s.log_id, s.sent_at
+    RETURNING s.log_id, s.group_name, s.instance, s.sent_at
 )
-SELECT COALESCE(m.log_id, 0)::bigint AS log_id, COALESCE(m.sent_at, 'epoch')::timestamptz AS sent_at,
+SELECT h.group_name, h.instance, COALESCE(m.log_id, 0)::bigint AS log_id, COALESCE(m.sent_at, 'epoch')::timestamptz AS sent_at,
        EXTRACT(EPOCH FROM h.lease_until - clock_timestamp())::float8 AS lease_seconds
-  FROM held h LEFT JOIN moved m ON true;
+  FROM held h LEFT JOIN moved m ON m.group_name = h.group_name AND m.instance = h.instance;
 
 -- name: Answer :many
 -- Records what is known of calls. A send that has ended in the meantime stays as it is.

@@ -107,24 +107,33 @@ func (q *Queries) Register(ctx context.Context, arg RegisterParams) (GatewayAddr
 }
 
 const release = `-- name: Release :exec
+WITH held AS (
+    SELECT a.group_name, a.instance
+      FROM (SELECT unnest($1::text[]) AS group_name, unnest($2::text[]) AS instance, unnest($3::bigint[]) AS epoch) w
+      JOIN gateway_addresses a ON a.group_name = w.group_name AND a.instance = w.instance AND a.epoch = w.epoch
+     WHERE a.owner = $4
+     ORDER BY a.group_name, a.instance
+       FOR NO KEY UPDATE OF a
+)
 UPDATE gateway_addresses a SET lease_until = clock_timestamp()
-  FROM (SELECT unnest($2::text[]) AS group_name, unnest($3::text[]) AS instance, unnest($4::bigint[]) AS epoch) w
- WHERE a.group_name = w.group_name AND a.instance = w.instance AND a.owner = $1 AND a.epoch = w.epoch
+  FROM held h
+ WHERE a.group_name = h.group_name AND a.instance = h.instance
 `
 
 type ReleaseParams struct {
-	Owner      string
 	GroupNames []string
 	Instances  []string
 	Epochs     []int64
+	Owner      string
 }
 
+// Addresses are locked in order, like those of Send.
 func (q *Queries) Release(ctx context.Context, arg ReleaseParams) error {
 	_, err := q.db.Exec(ctx, release,
-		arg.Owner,
 		arg.GroupNames,
 		arg.Instances,
 		arg.Epochs,
+		arg.Owner,
 	)
 	return err
 }
@@ -157,28 +166,36 @@ func (q *Queries) Remove(ctx context.Context, arg RemoveParams) (int64, error) {
 }
 
 const renew = `-- name: Renew :many
+WITH held AS (
+    SELECT a.group_name, a.instance
+      FROM (SELECT unnest($2::text[]) AS group_name, unnest($3::text[]) AS instance, unnest($4::bigint[]) AS epoch) w
+      JOIN gateway_addresses a ON a.group_name = w.group_name AND a.instance = w.instance AND a.epoch = w.epoch
+     WHERE a.owner = $5
+     ORDER BY a.group_name, a.instance
+       FOR NO KEY UPDATE OF a
+)
 UPDATE gateway_addresses a SET lease_until = clock_timestamp() + make_interval(secs => $1::float8)
-  FROM (SELECT unnest($3::text[]) AS group_name, unnest($4::text[]) AS instance, unnest($5::bigint[]) AS epoch) w
- WHERE a.group_name = w.group_name AND a.instance = w.instance AND a.owner = $2 AND a.epoch = w.epoch
+  FROM held h
+ WHERE a.group_name = h.group_name AND a.instance = h.instance
 RETURNING a.group_name, a.instance, a.url, a.boot_id, a.owner, a.epoch, a.lease_until, a.created_at, a.registered_at, a.registrations, a.source, a.source_changed_at, a.leaving_at, a.kind, a.agent
 `
 
 type RenewParams struct {
 	LeaseSeconds float64
-	Owner        string
 	GroupNames   []string
 	Instances    []string
 	Epochs       []int64
+	Owner        string
 }
 
-// Returns the addresses that are still the caller's.
+// Returns the addresses that are still the caller's. They are locked in order, like those of Send.
 func (q *Queries) Renew(ctx context.Context, arg RenewParams) ([]GatewayAddress, error) {
 	rows, err := q.db.Query(ctx, renew,
 		arg.LeaseSeconds,
-		arg.Owner,
 		arg.GroupNames,
 		arg.Instances,
 		arg.Epochs,
+		arg.Owner,
 	)
 	if err != nil {
 		return nil, err

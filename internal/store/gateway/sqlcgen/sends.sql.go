@@ -498,41 +498,47 @@ func (q *Queries) Script(ctx context.Context, arg ScriptParams) (ScriptRow, erro
 
 const send = `-- name: Send :many
 WITH held AS (
-    SELECT a.group_name, a.instance, a.boot_id, a.lease_until FROM gateway_addresses a
-     WHERE a.group_name = $1 AND a.instance = $2 AND a.owner = $3 AND a.epoch = $4 AND a.lease_until > clock_timestamp()
-       FOR SHARE
+    SELECT a.group_name, a.instance, a.boot_id, a.lease_until
+      FROM (SELECT unnest($1::text[]) AS group_name, unnest($2::text[]) AS instance, unnest($3::bigint[]) AS epoch) w
+      JOIN gateway_addresses a ON a.group_name = w.group_name AND a.instance = w.instance AND a.epoch = w.epoch
+     WHERE a.owner = $4 AND a.lease_until > clock_timestamp()
+     ORDER BY a.group_name, a.instance
+       FOR SHARE OF a
 ), moved AS (
     UPDATE gateway_sends s SET state = 'sending', sent_at = date_trunc('milliseconds', clock_timestamp())
       FROM held h
      WHERE s.log_id = ANY ($5::bigint[]) AND s.group_name = h.group_name AND s.instance = h.instance AND s.boot_id = h.boot_id AND s.state = 'accepted'
-    RETURNING s.log_id, s.sent_at
+    RETURNING s.log_id, s.group_name, s.instance, s.sent_at
 )
-SELECT COALESCE(m.log_id, 0)::bigint AS log_id, COALESCE(m.sent_at, 'epoch')::timestamptz AS sent_at,
+SELECT h.group_name, h.instance, COALESCE(m.log_id, 0)::bigint AS log_id, COALESCE(m.sent_at, 'epoch')::timestamptz AS sent_at,
        EXTRACT(EPOCH FROM h.lease_until - clock_timestamp())::float8 AS lease_seconds
-  FROM held h LEFT JOIN moved m ON true
+  FROM held h LEFT JOIN moved m ON m.group_name = h.group_name AND m.instance = h.instance
 `
 
 type SendParams struct {
-	GroupName string
-	Instance  string
-	Owner     string
-	Epoch     int64
-	LogIds    []int64
+	GroupNames []string
+	Instances  []string
+	Epochs     []int64
+	Owner      string
+	LogIds     []int64
 }
 
 type SendRow struct {
+	GroupName    string
+	Instance     string
 	LogID        int64
 	SentAt       time.Time
 	LeaseSeconds float64
 }
 
-// Returns no row if the address is not the caller's, and otherwise a row for each send that may be sent now, or one without a log id.
+// Returns no row of an address that is not the caller's, and otherwise a row for each of its sends that may be sent now, or one without a log id. Addresses are locked in
+// order, like those of Renew.
 func (q *Queries) Send(ctx context.Context, arg SendParams) ([]SendRow, error) {
 	rows, err := q.db.Query(ctx, send,
-		arg.GroupName,
-		arg.Instance,
+		arg.GroupNames,
+		arg.Instances,
+		arg.Epochs,
 		arg.Owner,
-		arg.Epoch,
 		arg.LogIds,
 	)
 	if err != nil {
@@ -542,7 +548,13 @@ func (q *Queries) Send(ctx context.Context, arg SendParams) ([]SendRow, error) {
 	var items []SendRow
 	for rows.Next() {
 		var i SendRow
-		if err := rows.Scan(&i.LogID, &i.SentAt, &i.LeaseSeconds); err != nil {
+		if err := rows.Scan(
+			&i.GroupName,
+			&i.Instance,
+			&i.LogID,
+			&i.SentAt,
+			&i.LeaseSeconds,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

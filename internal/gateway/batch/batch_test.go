@@ -1,15 +1,13 @@
-package outbound
+package batch_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
-	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/gateway/batch"
 )
 
 // Items that come while a call is on its way are in the next call, in calls of a limited size, and each caller gets the result of the call that had its item.
@@ -18,17 +16,17 @@ func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls [][]int
 		release := make(chan error)
-		b := batch[int, int]{most: 3, do: func(items []int) (int, error) {
+		b := batch.New(3, nil, func(items []int) (int, error) {
 			calls = append(calls, slices.Clone(items))
 			return len(calls), <-release
-		}}
+		})
 		var mu sync.Mutex
 		of := make(map[int]int) // the call that had the item
 		failed := make(map[int]bool)
 		var callers sync.WaitGroup
 		add := func(item int) {
 			callers.Go(func() {
-				n, err := b.call(item)
+				n, err := b.Call(item)
 				mu.Lock()
 				defer mu.Unlock()
 				of[item], failed[item] = n, err != nil
@@ -57,40 +55,30 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// sweeper has old sends, and deletes some of them with each call.
-type sweeper struct {
-	Records
-	left, calls atomic.Int64
-}
-
-func (s *sweeper) Sweep(_ context.Context, limit int) (int64, error) {
-	s.calls.Add(1)
-	n := min(s.left.Load(), int64(limit))
-	s.left.Add(-n)
-	return n, nil
-}
-
-// One sweep deletes all old sends, however many there are, and makes few calls if there are none.
-func TestSweepDeletesAll(t *testing.T) {
+// A call has as many items as fit, at least one.
+func TestBatchOfSizes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		records := &sweeper{}
-		records.left.Store(20*sweepRows + 1)
-		f := &Fleet{Config: Config{Records: records}}
-		ctx, cancel := context.WithCancel(t.Context())
-		var done sync.WaitGroup
-		done.Go(func() { f.sweep(ctx) })
-		lifecycle.Pause(ctx, sweepEvery+1)
-		synctest.Wait()
-		if left, calls := records.left.Load(), records.calls.Load(); left != 0 || calls != 21 {
-			t.Errorf("%d sends are left after %d calls", left, calls)
+		var calls [][]string
+		release := make(chan struct{})
+		b := batch.New(5, func(item string) int { return len(item) }, func(items []string) (struct{}, error) {
+			calls = append(calls, slices.Clone(items))
+			<-release
+			return struct{}{}, nil
+		})
+		var callers sync.WaitGroup
+		for _, item := range []string{"first", "aa", "bbb", "c", "larger than a call", "dddd", "e"} {
+			callers.Go(func() {
+				if _, err := b.Call(item); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
 		}
-		lifecycle.Pause(ctx, sweepEvery)
-		synctest.Wait()
-		if calls := records.calls.Load(); calls != 22 {
-			t.Errorf("without old sends, a sweep made %d calls", calls-21)
+		close(release)
+		callers.Wait()
+		if want := [][]string{{"first"}, {"aa", "bbb"}, {"c"}, {"larger than a call"}, {"dddd", "e"}}; !slices.EqualFunc(calls, want, slices.Equal) {
+			t.Errorf("the calls had %q, want %q", calls, want)
 		}
-		cancel()
-		done.Wait()
 	})
 }

@@ -1,0 +1,70 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/gateway/address"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/store/gateway"
+)
+
+// settles records what it is told to settle.
+type settles struct {
+	Sends
+	calls []int // attempts in each statement
+	away  error
+}
+
+func (s *settles) Settle(_ context.Context, attempts []gateway.SettledAttempt) ([]int64, error) {
+	s.calls = append(s.calls, len(attempts))
+	return []int64{1}, s.away
+}
+
+// What dispatchers settle at about the same time, at whatever addresses, is recorded with one statement, and then forgotten. What cannot be recorded is not forgotten.
+func TestSettledTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sends := &settles{}
+		s := &settler{f: &Fleet{Config: Config{Sends: sends, Log: slog.New(slog.DiscardHandler)}}, wake: make(chan struct{}, 1)}
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { s.run(ctx) })
+		tenders := []*tender{settlingTender(), settlingTender()}
+		settle := func(n int) {
+			for i := range n {
+				t := tenders[i%2]
+				run := domain.NewRunID(time.Now())
+				t.machine.Restore(&gateway.Send{LogID: 1, Offer: gateway.Offer{Attempt: gateway.Attempt{Run: run, Number: 1}}})
+				s.soon(t, []wire.Ref{{RunID: run.String(), Attempt: 1, BootID: "boot"}, {RunID: "none"}})
+				lifecycle.Pause(ctx, settleFor/100)
+			}
+			lifecycle.Pause(ctx, time.Second)
+			synctest.Wait()
+		}
+		known := func() int { return len(tenders[0].machine.Attempts()) + len(tenders[1].machine.Attempts()) }
+		settle(20)
+		if !slices.Equal(sends.calls, []int{20}) || known() != 0 {
+			t.Errorf("statements for %v results, %d attempts are known", sends.calls, known())
+		}
+		sends.calls, sends.away = nil, errors.New("away")
+		settle(10)
+		if !slices.Equal(sends.calls, []int{10}) || known() != 10 {
+			t.Errorf("while Postgres is away: statements for %v results, %d attempts are known", sends.calls, known())
+		}
+		cancel()
+		done.Wait()
+	})
+}
+
+func settlingTender() *tender {
+	return &tender{address: gateway.Address{BootID: "boot"}, machine: address.New(address.Config{BootID: "boot", Capacity: 100})}
+}
