@@ -2,12 +2,16 @@
 // many items at the same time cost few calls.
 package batch
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Batch makes calls. Create one with New. It is safe for concurrent use.
 type Batch[I, O any] struct {
 	most int              // of the sizes of the items in one call
 	size func(item I) int // nil: each has the size 1
+	rest time.Duration    // between a call and the next one
 	do   func(items []I) (O, error)
 
 	mu      sync.Mutex
@@ -26,9 +30,9 @@ type outcome[O any] struct {
 }
 
 // New returns a Batch whose calls do makes, one at a time. The sizes of the items in one call are at most most together, but a larger item gets a call of its own. If size
-// is nil, each item has the size 1.
-func New[I, O any](most int, size func(item I) int, do func(items []I) (O, error)) *Batch[I, O] {
-	return &Batch[I, O]{most: most, size: size, do: do}
+// is nil, each item has the size 1. A call begins when the one before has ended for the time rest, so that more items come together.
+func New[I, O any](most int, size func(item I) int, rest time.Duration, do func(items []I) (O, error)) *Batch[I, O] {
+	return &Batch[I, O]{most: most, size: size, rest: rest, do: do}
 }
 
 // Call returns the result of the call that has the item.
@@ -52,28 +56,27 @@ func (b *Batch[I, O]) Waiting() int {
 	return len(b.waiting)
 }
 
-// run makes calls until no item waits.
+// run makes a call, and then the next one, until no item waits.
 func (b *Batch[I, O]) run() {
-	for {
-		b.mu.Lock()
-		n := b.next()
-		if n == 0 {
-			b.waiting, b.running = nil, false
-			b.mu.Unlock()
-			return
-		}
-		now := b.waiting[:n]
-		b.waiting = b.waiting[n:]
+	b.mu.Lock()
+	n := b.next()
+	if n == 0 {
+		b.waiting, b.running = nil, false
 		b.mu.Unlock()
-		items := make([]I, n)
-		for i := range now {
-			items[i] = now[i].item
-		}
-		value, err := b.do(items)
-		for i := range now {
-			now[i].done <- outcome[O]{value, err}
-		}
+		return
 	}
+	now := b.waiting[:n]
+	b.waiting = b.waiting[n:]
+	b.mu.Unlock()
+	items := make([]I, n)
+	for i := range now {
+		items[i] = now[i].item
+	}
+	value, err := b.do(items)
+	for i := range now {
+		now[i].done <- outcome[O]{value, err}
+	}
+	time.AfterFunc(b.rest, b.run)
 }
 
 // next returns how many of the waiting items the next call has. The caller holds mu.

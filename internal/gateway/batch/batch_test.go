@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/gateway/batch"
 )
@@ -16,7 +17,7 @@ func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls [][]int
 		release := make(chan error)
-		b := batch.New(3, nil, func(items []int) (int, error) {
+		b := batch.New(3, nil, 0, func(items []int) (int, error) {
 			calls = append(calls, slices.Clone(items))
 			return len(calls), <-release
 		})
@@ -61,7 +62,7 @@ func TestBatchOfSizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls [][]string
 		release := make(chan struct{})
-		b := batch.New(5, func(item string) int { return len(item) }, func(items []string) (struct{}, error) {
+		b := batch.New(5, func(item string) int { return len(item) }, time.Millisecond, func(items []string) (struct{}, error) {
 			calls = append(calls, slices.Clone(items))
 			<-release
 			return struct{}{}, nil

@@ -63,8 +63,10 @@ func (k *Keeper) Finish(_ context.Context, groups []string, ends []gateway.End) 
 	return err
 }
 
-// mostBytes is the size of a batch, about.
-const mostBytes = 1 << 20
+const (
+	mostBytes = 1 << 20              // the size of a batch, about
+	rest      = 5 * time.Millisecond // between two statements: many runs end at the same time, and an executor does not hurry
+)
 
 func (k *Keeper) batchOf(groups []string) *batch.Batch[[]gateway.End, struct{}] {
 	k.mu.Lock()
@@ -73,7 +75,7 @@ func (k *Keeper) batchOf(groups []string) *batch.Batch[[]gateway.End, struct{}] 
 	b := k.of[key]
 	if b == nil {
 		groups = slices.Clone(groups)
-		b = batch.New(mostBytes, sizeOf, func(reported [][]gateway.End) (struct{}, error) {
+		b = batch.New(mostBytes, sizeOf, rest, func(reported [][]gateway.End) (struct{}, error) {
 			return struct{}{}, k.keep(spool.Batch{Groups: groups, Ends: slices.Concat(reported...)})
 		})
 		k.of[key] = b

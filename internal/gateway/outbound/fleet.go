@@ -149,8 +149,8 @@ func New(c Config) *Fleet {
 	}
 	f.work, f.stopWork = context.WithCancel(context.Background())
 	f.results = newPublisher(f)
-	f.sendings = batch.New(mostSends, nil, f.recordSends)
-	f.answers = batch.New(mostInBatch, nil, f.storeAnswers)
+	f.sendings = batch.New(mostSends, nil, sendRest, f.recordSends)
+	f.answers = batch.New(mostInBatch, nil, 0, f.storeAnswers)
 	f.settler = &settler{f: f, wake: make(chan struct{}, 1)}
 	if c.Registry != nil {
 		f.meter(c.Registry)

@@ -15,8 +15,10 @@ type sending struct {
 	a *address.Attempt
 }
 
-// mostSends is how many sendings one statement records.
-const mostSends = 100
+const (
+	mostSends = 100                  // in one statement
+	sendRest  = 2 * time.Millisecond // between two statements: many runs are due at the same instant
+)
 
 // recordSends records that the requests of attempts will be made now, and returns the instants of those that may be made, by log id. Attempts that are due at the same
 // instant, at whatever addresses, are recorded together.
