@@ -42,9 +42,16 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { s.Close() })
 	w := &world{ended: map[int64]string{}}
 	letter := func(_ context.Context, group string, data []byte, reason error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.letters = append(w.letters, fmt.Sprintf("%s %s %v", group, data, reason))
 	}
-	w.Keeper = ends.New(memory{w}, s, letter, func(ids []int64) { w.stored = append(w.stored, ids...) }, slog.New(slog.DiscardHandler))
+	stored := func(ids []int64) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stored = append(w.stored, ids...)
+	}
+	w.Keeper = ends.New(memory{w}, s, letter, stored, slog.New(slog.DiscardHandler))
 	return w
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/gateway"
 )
 
-// settles records what it is told to settle.
+// settles counts the attempts that are settled.
 type settles struct {
 	Sends
 	calls []int // attempts in each statement
@@ -29,7 +29,7 @@ func (s *settles) Settle(_ context.Context, attempts []gateway.SettledAttempt) (
 	return []int64{1}, s.away
 }
 
-// What dispatchers settle at about the same time, at whatever addresses, is recorded with one statement, and then forgotten. What cannot be recorded is not forgotten.
+// What dispatchers settle at about the same time, at whatever addresses, is recorded with one statement. Then the gateway forgets these attempts, but not if Postgres is away.
 func TestSettledTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
