@@ -19,7 +19,7 @@ func TestArraysAreEncodedAsByTheDriver(t *testing.T) {
 	id := domain.NewRunID(at)
 	for _, c := range []struct {
 		oid           uint32
-		value, driver any // driver: what the driver encodes, if it is another type
+		value, driver any // driver is the value for the driver, if it has another type
 	}{
 		{pgtype.UUIDArrayOID, []domain.RunID{id, {}}, [][16]byte{id, {}}},
 		{pgtype.UUIDArrayOID, []domain.RunID{}, [][16]byte{}},

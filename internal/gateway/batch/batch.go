@@ -29,7 +29,7 @@ type outcome[O any] struct {
 	err   error
 }
 
-// New returns a Batch whose calls do makes, one at a time. The sizes of the items in one call are at most most together, but a larger item gets a call of its own. If size
+// New returns a Batch whose calls do makes, one at a time. The sizes of the items in one call add up to most at the most, but a larger item gets a call of its own. If size
 // is nil, each item has the size 1. A call begins when the one before has ended for the time rest, so that more items come together.
 func New[I, O any](most int, size func(item I) int, rest time.Duration, do func(items []I) (O, error)) *Batch[I, O] {
 	return &Batch[I, O]{most: most, size: size, rest: rest, do: do}

@@ -28,6 +28,7 @@ type world struct {
 	stored  []int64
 	hold    chan struct{} // if not nil, statements wait until it is closed
 	batches []string      // groups and number of the ends of each statement
+	slow    time.Duration // how long it takes to keep a dead letter
 }
 
 // memory is the store of a world.
@@ -42,6 +43,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { s.Close() })
 	w := &world{ended: map[int64]string{}}
 	letter := func(_ context.Context, group string, data []byte, reason error) {
+		time.Sleep(w.slow)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.letters = append(w.letters, fmt.Sprintf("%s %s %v", group, data, reason))
@@ -135,31 +137,44 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// What callers of the same groups report while a statement runs is stored with one statement. Callers of other groups do not wait for it.
+// Reports for the same groups that come while a statement runs are stored with one statement. Callers for other groups do not wait for it, and each caller
+// waits only for its own dead letters.
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.hold = make(chan struct{})
+		w.hold, w.slow = make(chan struct{}), time.Minute
 		var callers sync.WaitGroup
+		begun := time.Now()
+		took := make(map[int64]time.Duration)
 		finish := func(groups string, ends []gateway.End) {
 			callers.Go(func() {
 				if err := w.Finish(t.Context(), strings.Fields(groups), ends); err != nil {
 					t.Error(err)
 				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				took[ends[0].LogID] = time.Since(begun)
 			})
 			synctest.Wait()
 		}
 		finish("g", report(1))
 		finish("g", report(2, 3))
 		finish("g h", report(4))
-		finish("g", report(5))
-		large := report(6)
+		finish("g", report(101, 5, 102))
+		finish("g", report(6, 103))
+		large := report(7)
 		large[0].Result.Output = strings.Repeat("x", 2<<20)
 		finish("g", large)
 		close(w.hold)
 		callers.Wait()
-		if slices.Sort(w.batches[2:]); !slices.Equal(w.batches, []string{"[g] 1", "[g h] 1", "[g] 1", "[g] 3"}) {
+		if slices.Sort(w.batches[2:]); !slices.Equal(w.batches, []string{"[g] 1", "[g h] 1", "[g] 1", "[g] 7"}) {
 			t.Errorf("the statements were %q", w.batches)
+		}
+		if took[2] >= time.Minute || took[101] < 2*time.Minute || took[6] < time.Minute || took[6] >= 2*time.Minute || took[7] >= time.Minute {
+			t.Errorf("the callers waited for %v", took)
+		}
+		if slices.Sort(w.letters); len(w.letters) != 3 || !strings.Contains(w.letters[0], "log id 101") || !strings.Contains(w.letters[2], "log id 103") {
+			t.Errorf("dead letters: %q", w.letters)
 		}
 	})
 }

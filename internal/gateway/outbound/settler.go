@@ -27,7 +27,7 @@ type settler struct {
 	waiting []settling // guarded by mu
 }
 
-// settling is an attempt whose result is settled, and the tender that a dispatcher has told.
+// settling is an attempt with a settled result, and the tender of its address.
 type settling struct {
 	t *tender
 	gateway.SettledAttempt

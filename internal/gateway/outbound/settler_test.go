@@ -29,7 +29,7 @@ func (s *settles) Settle(_ context.Context, attempts []gateway.SettledAttempt) (
 	return []int64{1}, s.away
 }
 
-// What dispatchers settle at about the same time, at whatever addresses, is recorded with one statement. Then the gateway forgets these attempts, but not if Postgres is away.
+// One statement records the attempts of all addresses that dispatchers settle at about the same time. Then the gateway forgets these attempts, but not if Postgres is away.
 func TestSettledTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
