@@ -1,3 +1,5 @@
+//go:build !race
+
 package store_test
 
 import (
@@ -12,7 +14,7 @@ import (
 )
 
 // The steps in the life of a run of a plain job. A batch costs a little besides, so the figures are from the difference of two batches. A change of a
-// figure is no fault, but must be meant.
+// figure is no fault, but must be meant. The race detector changes the figures.
 func TestAllocationsOfARun(t *testing.T) {
 	s, _ := open(t)
 	var few, many map[string]measured
