@@ -151,7 +151,7 @@ func New(c Config) *Fleet {
 	f.results = newPublisher(f)
 	f.sendings = batch.New(mostSends, nil, sendRest, f.recordSends)
 	f.answers = batch.New(mostInBatch, nil, 0, f.storeAnswers)
-	f.settler = &settler{f: f, wake: make(chan struct{}, 1)}
+	f.settler = &settler{f: f, wake: make(chan struct{}, 1), now: make(chan struct{}, 1)}
 	if c.Registry != nil {
 		f.meter(c.Registry)
 	}

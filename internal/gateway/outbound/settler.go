@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 )
 
 const (
-	// settleFor is how long the settler collects. Nothing waits for it, and a large statement costs less than many small ones.
+	// settleFor is how long the settler collects, because a large statement costs less than many small ones. Nothing waits for it, except attempts that did not start: the same
+	// address accepts them again only after that is settled.
 	settleFor   = 50 * time.Millisecond
 	mostSettled = 1000 // in one statement
 	// mostSettling bounds the memory of what is not recorded yet. The results of others are published and settled again.
@@ -22,6 +24,7 @@ const (
 type settler struct {
 	f    *Fleet
 	wake chan struct{} // capacity 1
+	now  chan struct{} // capacity 1; ends the collecting
 
 	mu      sync.Mutex
 	waiting []settling // guarded by mu
@@ -35,14 +38,27 @@ type settling struct {
 
 // soon records that the results of attempts are settled.
 func (s *settler) soon(t *tender, refs []wire.Ref) {
-	s.mu.Lock()
+	attempts := make([]settling, 0, len(refs))
 	for _, r := range refs {
-		if id, ok := attemptOf(r); ok && len(s.waiting) < mostSettling {
-			s.waiting = append(s.waiting, settling{t, gateway.SettledAttempt{Attempt: id, BootID: r.BootID}})
+		if id, ok := attemptOf(r); ok {
+			attempts = append(attempts, settling{t, gateway.SettledAttempt{Attempt: id, BootID: r.BootID}})
 		}
 	}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, attempts[:min(len(attempts), mostSettling-len(s.waiting))]...)
 	s.mu.Unlock()
 	lifecycle.Signal(s.wake)
+	if slices.ContainsFunc(attempts, settling.unstarted) {
+		lifecycle.Signal(s.now)
+	}
+}
+
+// unstarted reports whether the attempt did not start.
+func (s settling) unstarted() bool {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	a := s.t.machine.Known(s.Attempt)
+	return a != nil && a.Outcome == wire.Unstarted
 }
 
 // run records until ctx ends.
@@ -53,8 +69,11 @@ func (s *settler) run(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		if !lifecycle.Pause(ctx, settleFor) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-s.now:
+		case <-time.After(settleFor):
 		}
 		for batch := s.take(); len(batch) > 0; batch = s.take() {
 			s.settle(ctx, batch)
@@ -96,7 +115,7 @@ func (s *settler) settle(ctx context.Context, batch []settling) {
 }
 
 // done forgets the attempt. sends are the log ids of what is settled.
-func (s *settling) done(sends map[int64]bool) {
+func (s settling) done(sends map[int64]bool) {
 	t := s.t
 	if s.BootID != "" && s.BootID != t.address.BootID {
 		return

@@ -34,7 +34,7 @@ func TestSettledTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sends := &settles{}
-		s := &settler{f: &Fleet{Config: Config{Sends: sends, Log: slog.New(slog.DiscardHandler)}}, wake: make(chan struct{}, 1)}
+		s := &settler{f: &Fleet{Config: Config{Sends: sends, Log: slog.New(slog.DiscardHandler)}}, wake: make(chan struct{}, 1), now: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { s.run(ctx) })
@@ -59,6 +59,15 @@ func TestSettledTogether(t *testing.T) {
 		settle(10)
 		if !slices.Equal(sends.calls, []int{10}) || known() != 10 {
 			t.Errorf("while Postgres is away: statements for %v results, %d attempts are known", sends.calls, known())
+		}
+		sends.calls, sends.away = nil, nil
+		begun := time.Now()
+		run := domain.NewRunID(begun)
+		tenders[0].machine.Restore(&gateway.Send{LogID: 1, Offer: gateway.Offer{Attempt: gateway.Attempt{Run: run, Number: 1}}, EndedAt: &begun, Result: gateway.Result{Outcome: wire.Unstarted}})
+		s.soon(tenders[0], []wire.Ref{{RunID: run.String(), Attempt: 1, BootID: "boot"}})
+		synctest.Wait()
+		if !slices.Equal(sends.calls, []int{1}) || time.Since(begun) > 0 {
+			t.Errorf("an attempt that did not start is settled with %v after %s", sends.calls, time.Since(begun))
 		}
 		cancel()
 		done.Wait()
