@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/gateway/address"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/store/gateway"
 )
 
 const (
-	// settleFor is how long the settler collects, because a large statement costs less than many small ones. Nothing waits for it, except attempts that did not start: the same
-	// address accepts them again only after that is settled.
+	// settleFor is how long the settler collects, because a large statement costs less than many small ones. Nothing waits for it, except attempts that did not start: an address
+	// accepts them again only after that is settled, and dispatchers offer them again at once.
 	settleFor   = 50 * time.Millisecond
 	mostSettled = 1000 // in one statement
 	// mostSettling bounds the memory of what is not recorded yet. The results of others are published and settled again.
@@ -48,17 +49,17 @@ func (s *settler) soon(t *tender, refs []wire.Ref) {
 	s.waiting = append(s.waiting, attempts[:min(len(attempts), mostSettling-len(s.waiting))]...)
 	s.mu.Unlock()
 	lifecycle.Signal(s.wake)
-	if slices.ContainsFunc(attempts, settling.unstarted) {
+	if slices.ContainsFunc(attempts, settling.hurries) {
 		lifecycle.Signal(s.now)
 	}
 }
 
-// unstarted reports whether the attempt did not start.
-func (s settling) unstarted() bool {
+// hurries reports whether the attempt may be offered again. The offer may have come before.
+func (s settling) hurries() bool {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	a := s.t.machine.Known(s.Attempt)
-	return a != nil && a.Outcome == wire.Unstarted
+	return a == nil || a.State != address.Ended || a.Outcome == wire.Unstarted
 }
 
 // run records until ctx ends.

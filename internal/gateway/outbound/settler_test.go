@@ -43,7 +43,7 @@ func TestSettledTogether(t *testing.T) {
 			for i := range n {
 				t := tenders[i%2]
 				run := domain.NewRunID(time.Now())
-				t.machine.Restore(&gateway.Send{LogID: 1, Offer: gateway.Offer{Attempt: gateway.Attempt{Run: run, Number: 1}}})
+				t.machine.Restore(ended(run, wire.Succeeded))
 				s.soon(t, []wire.Ref{{RunID: run.String(), Attempt: 1, BootID: "boot"}, {RunID: "none"}})
 				lifecycle.Pause(ctx, settleFor/100)
 			}
@@ -63,7 +63,7 @@ func TestSettledTogether(t *testing.T) {
 		sends.calls, sends.away = nil, nil
 		begun := time.Now()
 		run := domain.NewRunID(begun)
-		tenders[0].machine.Restore(&gateway.Send{LogID: 1, Offer: gateway.Offer{Attempt: gateway.Attempt{Run: run, Number: 1}}, EndedAt: &begun, Result: gateway.Result{Outcome: wire.Unstarted}})
+		tenders[0].machine.Restore(ended(run, wire.Unstarted))
 		s.soon(tenders[0], []wire.Ref{{RunID: run.String(), Attempt: 1, BootID: "boot"}})
 		synctest.Wait()
 		if !slices.Equal(sends.calls, []int{1}) || time.Since(begun) > 0 {
@@ -76,4 +76,10 @@ func TestSettledTogether(t *testing.T) {
 
 func settlingTender() *tender {
 	return &tender{address: gateway.Address{BootID: "boot"}, machine: address.New(address.Config{BootID: "boot", Capacity: 100})}
+}
+
+// ended returns a send that has ended.
+func ended(run domain.RunID, outcome string) *gateway.Send {
+	now := time.Now()
+	return &gateway.Send{LogID: 1, Offer: gateway.Offer{Attempt: gateway.Attempt{Run: run, Number: 1}}, EndedAt: &now, Result: gateway.Result{Outcome: outcome}}
 }
