@@ -23,8 +23,8 @@ func TestPromiseExecutorGone(t *testing.T) {
 	executorsGo(t, func(*cluster) {})
 }
 
-// The same while a client with the token of another group makes NATS refuse the heartbeats of these instances: it directs the
-// acknowledgements of its own messages to their keys.
+// The same while a client with the token of another group makes NATS refuse the heartbeats of these instances: it sends
+// messages whose replies NATS stores under the keys of these heartbeats.
 func TestPromiseExecutorGoneDuringAttack(t *testing.T) {
 	needsQuiet(t)
 	executorsGo(t, func(c *cluster) { attacked(t, c, []hostile.Kind{hostile.Answers}) })

@@ -29,8 +29,8 @@ type outcome[O any] struct {
 	err   error
 }
 
-// New returns a Batch whose calls do makes, one at a time. The sizes of the items in one call add up to most at the most, but a larger item gets a call of its own. If size
-// is nil, each item has the size 1. A call begins when the one before has ended for the time rest, so that more items come together.
+// New returns a Batch. It makes calls with do, one at a time, and rests after each of them, so that more items come together. most limits the sum of the
+// sizes of the items in a call; an item that is larger has its own call. If size is nil, each item has the size 1.
 func New[I, O any](most int, size func(item I) int, rest time.Duration, do func(items []I) (O, error)) *Batch[I, O] {
 	return &Batch[I, O]{most: most, size: size, rest: rest, do: do}
 }
