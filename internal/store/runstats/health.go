@@ -23,6 +23,7 @@ func byJob(ctx context.Context, tx pgx.Tx) error {
 // the newest success on. Only one roll-up works at a time, so the order of the rows' locks does not matter.
 func (w *window) addHealth(ctx context.Context, q *sqlcgen.Queries, hi time.Time) error {
 	hour := jobhealth.Hour(hi)
+	slices.Sort(w.ids) // neighbours share pages of the tables
 	if err := w.addVersions(ctx, q); err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ func (w *window) addHealth(ctx context.Context, q *sqlcgen.Queries, hi time.Time
 }
 
 func (w *window) addSuccesses(ctx context.Context, q *sqlcgen.Queries, hour int32) error {
-	ids := w.sortedJobs(func(j *jobRuns) bool { return len(j.durations) > 0 })
+	ids := w.jobsThat(func(j *jobRuns) bool { return len(j.durations) > 0 })
 	if len(ids) == 0 {
 		return nil
 	}
@@ -106,7 +107,7 @@ func failingAmong(ctx context.Context, q *sqlcgen.Queries, ids []int64) ([]sqlcg
 }
 
 func (w *window) addFailures(ctx context.Context, q *sqlcgen.Queries, hour int32) error {
-	ids := w.sortedJobs(func(j *jobRuns) bool { return j.failed != nil })
+	ids := w.jobsThat(func(j *jobRuns) bool { return j.failed != nil })
 	if len(ids) == 0 {
 		return nil
 	}

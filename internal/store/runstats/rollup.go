@@ -2,11 +2,9 @@ package runstats
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,6 +47,7 @@ type window struct {
 	runs   int64
 	counts map[string]*count // by minute, group, state, reason and bucket
 	jobs   map[int64]*jobRuns
+	ids    []int64           // of the jobs
 	places map[string]*place // by group and boot id
 	free   []jobRuns         // memory for further jobs
 	key    []byte            // the key of the last row
@@ -119,7 +118,7 @@ func (w *window) add(row [][]byte) {
 		}
 		j, w.free = &w.free[0], w.free[1:]
 		j.durations = j.first[:0]
-		w.jobs[job] = j
+		w.jobs[job], w.ids = j, append(w.ids, job)
 	}
 	run := jobhealth.Run{ID: domain.RunID(row[runID]), At: instantOf(finished), Version: int32(binary.BigEndian.Uint32(row[jobVersion]))}
 	if failed {
@@ -238,14 +237,13 @@ func (w *window) addCounts(ctx context.Context, q *sqlcgen.Queries) error {
 	return q.AddCounts(ctx, p)
 }
 
-// sortedJobs returns the jobs for which which is true, by id.
-func (w *window) sortedJobs(which func(*jobRuns) bool) []int64 {
-	var ids []int64
-	for id, j := range w.jobs {
-		if which(j) {
+// jobsThat returns the jobs for which which is true, in the order of w.ids.
+func (w *window) jobsThat(which func(*jobRuns) bool) []int64 {
+	ids := make([]int64, 0, len(w.ids))
+	for _, id := range w.ids {
+		if which(w.jobs[id]) {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, cmp.Compare[int64])
 	return ids
 }
