@@ -79,6 +79,7 @@ class Run:
         self.job, self.lines, self.ending = ref.get("job_id"), [], ""  # ending is the reason of the cancellation
         self.task = self.started = self.result = None
         self.again, self.pause, self.settled, self.forget = 0, 5, False, float("inf")
+        self.barred = False  # a kill came; if the attempt is handed back, it is not accepted again
 
     def log(self, text, level="info"):
         self.lines.append({"n": len(self.lines) + 1, "at": instant(time.time()), "level": level, "text": clip(text, 16 << 10)})
@@ -173,7 +174,7 @@ class Executor:
             if run.status != "done":
                 return accepted  # a repeated offer; the attempt starts only once
             outcome = run.result["outcome"]
-            if outcome == "unstarted" and (repeated or not run.settled):
+            if outcome == "unstarted" and (repeated or not run.settled or run.barred):
                 return refused("stale")
         elif run and bind <= run.bind:  # it was refused or barred before
             return refused(run.reason if bind == run.bind else "stale")
@@ -267,9 +268,10 @@ class Executor:
                     self.ended[key] = run.result["outcome"], time.monotonic()
                     del self.runs[key]
             elif op == "kill" and run and run.task:
-                self.end(run, m["reason"] if m.get("reason") in ("covered", "timeout") else "killed")
-                if run.status == "done":
-                    run.bind = float("inf")  # if the attempt was handed back, it is not accepted again
+                reason = m["reason"] if m.get("reason") in ("covered", "timeout") else "killed"
+                self.end(run, reason)
+                if reason != "timeout":
+                    run.barred, run.forget = True, max(run.forget, time.monotonic() + REMEMBER)
             elif op == "kill" and key not in self.ended:
                 self.runs[key] = run = Run(ref, float("inf"), "barred")
                 run.forget = time.monotonic() + REMEMBER

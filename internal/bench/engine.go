@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +21,12 @@ var hotTables = []string{"runs_live", "job_due", "runs_waiting", "block_slots", 
 // engineRun is one measurement of the engine.
 type engineRun struct {
 	*rig
-	of      func(from time.Time) load
-	stop    time.Duration // the load ends when fires are later than this; 0: never
-	gateway bool          // runs go through a gateway to stubs, not to executors
-	parts   []*child
-	execs   []*child // those of parts that are executors or stubs
+	of        func(from time.Time) load
+	stop      time.Duration // the load ends when fires are later than this; 0: never
+	executors int           // their number; 0: as configured
+	gateway   bool          // runs go through a gateway to stubs, not to executors
+	parts     []*child
+	execs     []*child // those of parts that are executors or stubs
 
 	from    time.Time // the first fire
 	begun   time.Time // before the jobs are written
@@ -106,7 +108,7 @@ func (e *engineRun) lateness(ctx context.Context, f Figures) error {
 // start starts the roles and the executors, and returns when all of them are ready.
 func (e *engineRun) start(ctx context.Context) error {
 	e.display.progress("starting schedulers, dispatchers and executors")
-	executors := e.config.Executors
+	executors := cmp.Or(e.executors, e.config.Executors)
 	if e.gateway {
 		executors = 0
 	}

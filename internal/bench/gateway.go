@@ -17,7 +17,7 @@ const (
 	viaGateway = "gateway"
 )
 
-// gateway measures the same load on two ways: with Belfry's own executors, and through a gateway to executors of XXL-JOB.
+// gateway measures the same load on two ways: with Belfry's own executors, and through a gateway to as many executors of XXL-JOB.
 func (b *Bench) gateway(ctx context.Context) error {
 	if err := b.servers.openGateway(ctx, b.Config.Capacity); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (b *Bench) gateway(ctx context.Context) error {
 	}
 	return b.inTurn(ctx, what,
 		side{sideBaseline, plainPath, b.Config.Baseline, func(ctx context.Context) (Figures, error) {
-			e := engineRun{rig: b.rig, of: to(group)}
+			e := engineRun{rig: b.rig, of: to(group), executors: b.Config.Addresses}
 			return e.run(ctx)
 		}},
 		side{sideEngine, viaGateway, b.Config.Engine, func(ctx context.Context) (Figures, error) {

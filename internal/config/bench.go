@@ -26,7 +26,7 @@ type Bench struct {
 	Executors   int `json:"executors" name:"executors" env:"BELFRY_BENCH_EXECUTORS" default:"1" help:"Executor processes." group:"bench"`
 	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Maximum number of concurrent runs of each executor; it should exceed the number of fires due at one instant." group:"bench"`
 
-	Addresses int `json:"addresses" name:"addresses" env:"BELFRY_BENCH_ADDRESSES" default:"4" help:"gateway: the number of addresses of XXL-JOB executors, which are all in one process." group:"bench"`
+	Addresses int `json:"addresses" name:"addresses" env:"BELFRY_BENCH_ADDRESSES" default:"4" help:"gateway: how many executors of XXL-JOB, which share one process, and how many of Belfry's own." group:"bench"`
 
 	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure. The measurement creates a temporary directory in it. Default: the system's temporary directory." group:"bench"`
 	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the cost of each SQL statement, into this directory." group:"bench"`

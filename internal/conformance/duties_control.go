@@ -12,7 +12,7 @@ func controlDuties() []duty {
 		{id: "job_runs", title: "counts a job's attempts in the answer to ping", section: secControl, optional: true, run: caseJobRuns},
 		{id: "status", title: "status: unknown, accepted, running, done with the result, refused, barred", section: secControl, run: caseStatus},
 		{id: "kill_unknown", title: "a kill bars an attempt that is unknown or was refused", section: secControl, run: caseKillUnknown},
-		{id: "kill_accepted", title: "a kill before the due instant: unstarted, never started", section: secRun, run: caseKillAccepted},
+		{id: "kill_accepted", title: "a kill before the due instant: unstarted, never started, not accepted again", section: secRun, run: caseKillAccepted},
 		{id: "kill_running", title: "a kill ends a running attempt, with the reason of the kill", section: secRun, run: caseKillRunning},
 		{id: "kill_ended", title: "a kill after the end changes nothing", section: secControl, run: caseKillEnded},
 		{id: "drain", title: "op drain: a heartbeat says so, no further attempt starts, running attempts continue", section: secRun, run: caseDrain},
@@ -106,9 +106,11 @@ func caseKillAccepted(s *stage) string {
 	s.undisturbed(time.Since(sent) < a.in, "the kill was sent after the due instant")
 	i.outcome(a, wire.Unstarted, "killed")
 	s.waitUntil(sent.Add(a.in + time.Second))
-	i.neverStarted("an attempt that was killed before its due instant", a)
 	i.settle(a)
-	return "unstarted killed"
+	a.Bind++
+	i.refused(a, wire.RefusedStale, "an attempt that a kill ended before its start")
+	i.neverStarted("an attempt that was killed before its due instant", a)
+	return "unstarted killed; refused stale under a higher bind"
 }
 
 func caseKillRunning(s *stage) string {

@@ -56,15 +56,30 @@ func (t *tender) takeControl(msg *nats.Msg) {
 			return
 		}
 	case wire.OpDrain:
-		t.mu.Lock()
-		t.drained = true
-		t.drainIfNeeded(clock.Now())
-		t.mu.Unlock()
-		lifecycle.Signal(t.beatSoon)
+		t.loops.Go(func() { t.drain(msg, reply) })
+		return
 	case wire.OpScript: // Postgres has the code
 	default:
 		reply.Error = "unknown operation"
 	}
+	t.reply(msg, reply)
+}
+
+// drain drains the instance, and answers when that is stored: the next owner of the address must know it.
+func (t *tender) drain(msg *nats.Msg, reply wire.ControlReply) {
+	ctx, cancel := context.WithTimeout(t.ctx, storeTime)
+	defer cancel()
+	if err := t.f.Addresses.Drain(ctx, t.f.Owner, t.address.Hold()); err != nil {
+		t.log.WarnContext(ctx, "cannot store that the instance is drained, the operator must repeat it", "err", err)
+		reply.Error = "the gateway cannot store that the instance is drained, try again"
+		t.reply(msg, reply)
+		return
+	}
+	t.mu.Lock()
+	t.drained, t.drainedAt = true, clock.Now()
+	t.drainIfNeeded(t.drainedAt)
+	t.mu.Unlock()
+	lifecycle.Signal(t.beatSoon)
 	t.reply(msg, reply)
 }
 

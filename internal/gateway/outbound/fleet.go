@@ -27,6 +27,7 @@ import (
 type Addresses interface {
 	Register(ctx context.Context, owner string, r gateway.Registration, most int, lease time.Duration) (gateway.Address, error)
 	Leave(ctx context.Context, group, instance string) error
+	Drain(ctx context.Context, owner string, h gateway.Hold) error
 	Renew(ctx context.Context, owner string, holds []gateway.Hold, lease time.Duration) ([]gateway.Address, error)
 	Release(ctx context.Context, owner string, holds []gateway.Hold) error
 	TakeOver(ctx context.Context, owner string, limit int, lease time.Duration) ([]gateway.Address, error)

@@ -53,6 +53,37 @@ func TestTakeOver(t *testing.T) {
 	_ = second
 }
 
+// A drain outlives the gateway that received it. It ends when the executor stops and comes back.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := &gate{}
+	first := w.start("first", g, address.Patience{})
+	instance := w.register(first)
+	w.ready(instance, anyBeat)
+	reply, err := w.nc.Request(wire.ControlSubject("g", instance), wire.Encode(wire.Control{V: 1, Op: wire.OpDrain}), 5*time.Second)
+	var said wire.ControlReply
+	if err == nil {
+		err = wire.Decode(reply.Data, &said)
+	}
+	if err != nil || said.Error != "" || !said.Load.Draining {
+		t.Fatalf("the answer: %+v, %v", said, err)
+	}
+	second := w.start("second", nil, address.Patience{})
+	g.close()
+	h := w.ready(instance, func(h wire.Heartbeat) bool { return h.Beat>>32 == 2 })
+	if said := w.offer(instance, h.Beat, offerOf(7)); !h.Draining || len(said) != 1 || said[0] != "refuseddraining" {
+		t.Errorf("the next gateway: %+v, %v", h, said)
+	}
+	o := offerOf(7)
+	if _, err := w.pool.Exec(t.Context(), `UPDATE gateway_addresses SET leaving_at = now()`); err != nil { // it stops, and comes back at once
+		t.Fatal(err)
+	}
+	w.register(second)
+	w.ready(instance, func(h wire.Heartbeat) bool { return !h.Draining })
+	w.accepted(instance, o)
+}
+
 // A gateway that is frozen between the permission to send a run and the request makes no request after another gateway has taken the address over.
 func TestFrozenBeforeTheRequest(t *testing.T) {
 	t.Parallel()

@@ -41,25 +41,26 @@ type tender struct {
 	retired  chan struct{} // closed when the process stops, after the last offer has arrived
 	quiet    chan struct{} // closed when no more offers are judged and no more heartbeats are sent
 
-	mu       sync.Mutex // guards the fields below
-	machine  *address.Machine
-	presence *address.Presence
-	lease    clock.Instant // when the last renewal began
-	leaving  bool          // the executor said that it stops
-	drained  bool          // an operator drains the instance
-	retiring bool          // the process stops
-	released bool          // another process may serve the address
-	doubted  clock.Instant // when Postgres last may have got sends that the machine does not know
-	calls    int           // requests that start runs, on their way
-	tails    tails
-	subs     []*nats.Subscription // of offers, then of control requests
-	executor *protocol.Executor
-	caller   *caller // with which executor was made
+	mu        sync.Mutex // guards the fields below
+	machine   *address.Machine
+	presence  *address.Presence
+	lease     clock.Instant // when the last renewal began
+	leaving   bool          // the executor said that it stops
+	drained   bool          // an operator drains the instance
+	drainedAt clock.Instant // when this process stored that; renewals that began before may not show it
+	retiring  bool          // the process stops
+	released  bool          // another process may serve the address
+	doubted   clock.Instant // when Postgres last may have got sends that the machine does not know
+	calls     int           // requests that start runs, on their way
+	tails     tails
+	subs      []*nats.Subscription // of offers, then of control requests
+	executor  *protocol.Executor
+	caller    *caller // with which executor was made
 }
 
 func newTender(f *Fleet, a gateway.Address, begun clock.Instant) *tender {
 	t := &tender{
-		f: f, log: f.Log.With("group", a.Group, "instance", a.Instance), address: a, lease: begun, leaving: a.LeavingAt != nil,
+		f: f, log: f.Log.With("group", a.Group, "instance", a.Instance), address: a, lease: begun, leaving: a.LeavingAt != nil, drained: a.DrainedAt != nil,
 		offers: make(chan *nats.Msg, offersWaiting), controls: make(chan *nats.Msg, controlsWaiting),
 		beatSoon: make(chan struct{}, 1), lookSoon: make(chan struct{}, 1), readSoon: make(chan struct{}, 1), begun: begun, retired: make(chan struct{}), quiet: make(chan struct{}),
 	}
@@ -72,6 +73,7 @@ func newTender(f *Fleet, a gateway.Address, begun clock.Instant) *tender {
 	})
 	t.presence = address.NewPresence(f.Patience, a.Kind, a.Registrations, a.SourceChangedAt, begun)
 	t.ctx, t.cancel = context.WithCancel(f.work)
+	t.drainIfNeeded(begun)
 	return t
 }
 
@@ -162,6 +164,9 @@ func (t *tender) renewed(a *gateway.Address, begun clock.Instant) {
 	t.presence.Observe(a.Registrations, a.SourceChangedAt, now)
 	before := t.machine.Load()
 	t.leaving = a.LeavingAt != nil
+	if clock.Since(t.drainedAt, begun) > 0 {
+		t.drained = a.DrainedAt != nil
+	}
 	t.drainIfNeeded(now)
 	if open {
 		t.machine.SetCapacity(g.Capacity)

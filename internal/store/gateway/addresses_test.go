@@ -47,6 +47,33 @@ func TestRegister(t *testing.T) {
 	w.register("one", "g", "a", "10.0.0.1") // a known one has its place
 }
 
+// A drain belongs to the executor: registrations and take-overs keep it, until the executor leaves and comes back.
+func TestDrain(t *testing.T) {
+	w := newWorld(t)
+	a := w.register("one", "g", "a", "10.0.0.1")
+	if err := w.Drain(t.Context(), "two", a.Hold()); !errors.Is(err, gateway.ErrNotHeld) {
+		t.Errorf("by another gateway: %v", err)
+	}
+	if err := w.Drain(t.Context(), "one", a.Hold()); err != nil {
+		t.Fatal(err)
+	}
+	if b := w.register("two", "g", "a", "10.0.0.1"); b.DrainedAt == nil {
+		t.Error("a registration ended the drain")
+	}
+	if err := w.Release(t.Context(), "one", []gateway.Hold{a.Hold()}); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := w.TakeOver(t.Context(), "two", 9, lease); err != nil || len(taken) != 1 || taken[0].DrainedAt == nil {
+		t.Errorf("the next owner: %+v, %v", taken, err)
+	}
+	if err := w.Leave(t.Context(), "g", "a"); err != nil {
+		t.Fatal(err)
+	}
+	if b := w.register("two", "g", "a", "10.0.0.1"); b.DrainedAt != nil {
+		t.Errorf("after the executor came back: %+v", b)
+	}
+}
+
 // A process takes over what another one has left, with the same boot. The former owner then changes nothing.
 func TestTakeOver(t *testing.T) {
 	w := newWorld(t)

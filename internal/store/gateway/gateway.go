@@ -99,6 +99,7 @@ type Address struct {
 	Source          netip.Addr // from which the last registration came
 	SourceChangedAt *time.Time // when a registration last came from another source than the one before; nil: never
 	LeavingAt       *time.Time // when the executor said that it stops; nil: it has registered since
+	DrainedAt       *time.Time // when an operator drained the instance; nil: it was not, or the executor has left and come back since
 	Kind, Agent     string     // the kind of executor and its User-Agent
 }
 
@@ -142,6 +143,15 @@ func (s *Store) Register(ctx context.Context, owner string, r Registration, most
 // Leave records that an executor stops. It does nothing if there is no such address.
 func (s *Store) Leave(ctx context.Context, group, instance string) error {
 	_, err := s.q.Leave(ctx, sqlcgen.LeaveParams{GroupName: group, Instance: instance})
+	return pgerr.Translate(err)
+}
+
+// Drain records that an operator drains an address. The error is ErrNotHeld if the address is not the owner's.
+func (s *Store) Drain(ctx context.Context, owner string, h Hold) error {
+	n, err := s.q.Drain(ctx, sqlcgen.DrainParams{GroupName: h.Group, Instance: h.Instance, Owner: owner, Epoch: h.Epoch})
+	if err == nil && n == 0 {
+		return ErrNotHeld
+	}
 	return pgerr.Translate(err)
 }
 
@@ -211,6 +221,6 @@ func toAddress(r sqlcgen.GatewayAddress) Address {
 	source, _ := netip.ParseAddr(r.Source) // Register has written it
 	return Address{
 		Group: r.GroupName, Instance: r.Instance, URL: r.Url, BootID: r.BootID, Owner: r.Owner, Epoch: r.Epoch, CreatedAt: r.CreatedAt, RegisteredAt: r.RegisteredAt,
-		Registrations: r.Registrations, Source: source, SourceChangedAt: r.SourceChangedAt, LeavingAt: r.LeavingAt, Kind: r.Kind, Agent: r.Agent,
+		Registrations: r.Registrations, Source: source, SourceChangedAt: r.SourceChangedAt, LeavingAt: r.LeavingAt, DrainedAt: r.DrainedAt, Kind: r.Kind, Agent: r.Agent,
 	}
 }

@@ -1,5 +1,6 @@
 -- name: Register :one
--- A new address belongs to the caller. Returns no row if the group is not open, or has @most addresses and this is not one of them.
+-- A new address belongs to the caller. Returns no row if the group is not open, or has @most addresses and this is not one of them. An executor that comes
+-- back after it has left is not drained.
 INSERT INTO gateway_addresses AS a (group_name, instance, url, boot_id, owner, epoch, lease_until, created_at, registered_at, source, kind, agent)
 SELECT g.group_name, @instance, @url, @boot_id, @owner, 1, n.at + make_interval(secs => @lease_seconds::float8), n.at, n.at, @source, @kind, @agent
   FROM gateway_groups g CROSS JOIN (SELECT clock_timestamp() AS at) n
@@ -8,11 +9,16 @@ SELECT g.group_name, @instance, @url, @boot_id, @owner, 1, n.at + make_interval(
         OR (SELECT count(*) FROM gateway_addresses c WHERE c.group_name = @group_name) < @most::int)
 ON CONFLICT (group_name, instance) DO UPDATE
    SET registered_at = excluded.registered_at, registrations = a.registrations + 1, source = excluded.source, kind = excluded.kind, agent = excluded.agent, leaving_at = NULL,
+       drained_at = CASE WHEN a.leaving_at IS NULL THEN a.drained_at END,
        source_changed_at = CASE WHEN a.source = excluded.source THEN a.source_changed_at ELSE excluded.registered_at END
 RETURNING a.*;
 
 -- name: Leave :execrows
 UPDATE gateway_addresses SET leaving_at = clock_timestamp() WHERE group_name = @group_name AND instance = @instance AND leaving_at IS NULL;
+
+-- name: Drain :execrows
+UPDATE gateway_addresses a SET drained_at = COALESCE(a.drained_at, clock_timestamp())
+ WHERE a.group_name = @group_name AND a.instance = @instance AND a.owner = @owner AND a.epoch = @epoch AND a.lease_until > clock_timestamp();
 
 -- name: Renew :many
 -- Returns the addresses that are still the caller's. They are locked in order, like those of Send.

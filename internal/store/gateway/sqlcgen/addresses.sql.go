@@ -9,6 +9,31 @@ import (
 	"context"
 )
 
+const drain = `-- name: Drain :execrows
+UPDATE gateway_addresses a SET drained_at = COALESCE(a.drained_at, clock_timestamp())
+ WHERE a.group_name = $1 AND a.instance = $2 AND a.owner = $3 AND a.epoch = $4 AND a.lease_until > clock_timestamp()
+`
+
+type DrainParams struct {
+	GroupName string
+	Instance  string
+	Owner     string
+	Epoch     int64
+}
+
+func (q *Queries) Drain(ctx context.Context, arg DrainParams) (int64, error) {
+	result, err := q.db.Exec(ctx, drain,
+		arg.GroupName,
+		arg.Instance,
+		arg.Owner,
+		arg.Epoch,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const endHalfSent = `-- name: EndHalfSent :exec
 UPDATE gateway_sends s
    SET state = CASE s.state WHEN 'sending' THEN 'unknown' ELSE 'unstarted' END, unstarted = s.state = 'accepted',
@@ -54,8 +79,9 @@ SELECT g.group_name, $1, $2, $3, $4, 1, n.at + make_interval(secs => $5::float8)
         OR (SELECT count(*) FROM gateway_addresses c WHERE c.group_name = $9) < $10::int)
 ON CONFLICT (group_name, instance) DO UPDATE
    SET registered_at = excluded.registered_at, registrations = a.registrations + 1, source = excluded.source, kind = excluded.kind, agent = excluded.agent, leaving_at = NULL,
+       drained_at = CASE WHEN a.leaving_at IS NULL THEN a.drained_at END,
        source_changed_at = CASE WHEN a.source = excluded.source THEN a.source_changed_at ELSE excluded.registered_at END
-RETURNING a.group_name, a.instance, a.url, a.boot_id, a.owner, a.epoch, a.lease_until, a.created_at, a.registered_at, a.registrations, a.source, a.source_changed_at, a.leaving_at, a.kind, a.agent
+RETURNING a.group_name, a.instance, a.url, a.boot_id, a.owner, a.epoch, a.lease_until, a.created_at, a.registered_at, a.registrations, a.source, a.source_changed_at, a.leaving_at, a.kind, a.agent, a.drained_at
 `
 
 type RegisterParams struct {
@@ -71,7 +97,8 @@ type RegisterParams struct {
 	Most         int32
 }
 
-// A new address belongs to the caller. Returns no row if the group is not open, or has @most addresses and this is not one of them.
+// A new address belongs to the caller. Returns no row if the group is not open, or has @most addresses and this is not one of them. An executor that comes
+// back after it has left is not drained.
 func (q *Queries) Register(ctx context.Context, arg RegisterParams) (GatewayAddress, error) {
 	row := q.db.QueryRow(ctx, register,
 		arg.Instance,
@@ -102,6 +129,7 @@ func (q *Queries) Register(ctx context.Context, arg RegisterParams) (GatewayAddr
 		&i.LeavingAt,
 		&i.Kind,
 		&i.Agent,
+		&i.DrainedAt,
 	)
 	return i, err
 }
@@ -177,7 +205,7 @@ WITH held AS (
 UPDATE gateway_addresses a SET lease_until = clock_timestamp() + make_interval(secs => $1::float8)
   FROM held h
  WHERE a.group_name = h.group_name AND a.instance = h.instance
-RETURNING a.group_name, a.instance, a.url, a.boot_id, a.owner, a.epoch, a.lease_until, a.created_at, a.registered_at, a.registrations, a.source, a.source_changed_at, a.leaving_at, a.kind, a.agent
+RETURNING a.group_name, a.instance, a.url, a.boot_id, a.owner, a.epoch, a.lease_until, a.created_at, a.registered_at, a.registrations, a.source, a.source_changed_at, a.leaving_at, a.kind, a.agent, a.drained_at
 `
 
 type RenewParams struct {
@@ -220,6 +248,7 @@ func (q *Queries) Renew(ctx context.Context, arg RenewParams) ([]GatewayAddress,
 			&i.LeavingAt,
 			&i.Kind,
 			&i.Agent,
+			&i.DrainedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -236,7 +265,7 @@ UPDATE gateway_addresses a SET owner = $1, epoch = a.epoch + 1, lease_until = cl
   FROM (SELECT f.group_name, f.instance FROM gateway_addresses f WHERE f.lease_until < clock_timestamp()
          ORDER BY f.lease_until LIMIT $3 FOR UPDATE SKIP LOCKED) free
  WHERE a.group_name = free.group_name AND a.instance = free.instance
-RETURNING a.group_name, a.instance, a.url, a.boot_id, a.owner, a.epoch, a.lease_until, a.created_at, a.registered_at, a.registrations, a.source, a.source_changed_at, a.leaving_at, a.kind, a.agent
+RETURNING a.group_name, a.instance, a.url, a.boot_id, a.owner, a.epoch, a.lease_until, a.created_at, a.registered_at, a.registrations, a.source, a.source_changed_at, a.leaving_at, a.kind, a.agent, a.drained_at
 `
 
 type TakeOverParams struct {
@@ -270,6 +299,7 @@ func (q *Queries) TakeOver(ctx context.Context, arg TakeOverParams) ([]GatewayAd
 			&i.LeavingAt,
 			&i.Kind,
 			&i.Agent,
+			&i.DrainedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -26,6 +26,7 @@ type GatewayAddress struct {
 	LeavingAt       *time.Time
 	Kind            string
 	Agent           string
+	DrainedAt       *time.Time
 }
 
 type GatewaySend struct {
