@@ -107,6 +107,7 @@ func caseKillAccepted(s *stage) string {
 	i.outcome(a, wire.Unstarted, "killed")
 	s.waitUntil(sent.Add(a.in + time.Second))
 	i.settle(a)
+	s.await(func() bool { return i.status(a).Result == nil }, "a status without the result, after the result is settled")
 	a.Bind++
 	i.refused(a, wire.RefusedStale, "an attempt that a kill ended before its start")
 	i.neverStarted("an attempt that was killed before its due instant", a)

@@ -264,6 +264,8 @@ func (m *mini) judge(o wire.Offer, beat int64, received time.Time) (verdict, rea
 			return wire.Ended, "", r.result.Outcome
 		case repeated || !r.settled && m.fault != "unstarted at once":
 			return stale()
+		case (r.ending == "killed" || r.ending == "covered") && m.fault != "forgets kills":
+			return stale()
 		}
 	case r != nil && o.Bind == r.offer.Bind && m.fault != "judges anew":
 		return wire.Refused, r.refusal, ""

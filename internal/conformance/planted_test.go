@@ -38,6 +38,7 @@ var planted = []struct {
 	{fault: "crashes", duty: "malformed"},
 	{fault: "no bar", duty: "kill_unknown"},
 	{fault: "kill late", duty: "kill_accepted"},
+	{fault: "forgets kills", duty: "kill_accepted"},
 	{fault: "starts while draining", duty: "drain"},
 	{fault: "no timeout", duty: "timeout", long: true},
 	{fault: "long message", duty: "result_limits"},
