@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// FairConfig holds the dependencies and settings of a Fair. All fields but Bounds, Gather, Read and Registry are required.
+// FairConfig holds the dependencies and settings of a Fair. All fields but Bounds, Read and Registry are required.
 type FairConfig struct {
 	JetStream jetstream.JetStream
 	Log       *slog.Logger
@@ -26,8 +25,7 @@ type FairConfig struct {
 	Stream    string
 	Durable   string // the consumer that all dispatchers share
 	Workers   int
-	Limit     int           // messages of one batch
-	Gather    time.Duration // how long the first message of a batch waits for more; 0: 2 ms
+	Limit     int // messages of one batch
 	Bounds    Bounds
 	// Handle handles a batch and acknowledges its messages. Several workers call it at once.
 	Handle func(ctx context.Context, batch []*Message)
@@ -314,7 +312,7 @@ func (f *Fair) finish(q *queues, batch []*Message) {
 	notify(f.room)
 }
 
-// gather waits for a message, collects further messages for a short time, and returns them as a batch. It returns nil if no messages
+// gather waits for a message, collects further messages for gatherTime, and returns them as a batch. It returns nil if no messages
 // will follow. One worker gathers at a time, so that the batches are large.
 func (f *Fair) gather() []*Message {
 	f.turn <- struct{}{}
@@ -327,7 +325,7 @@ func (f *Fair) gather() []*Message {
 		}
 	}
 	if waiting < f.cfg.Limit && !over {
-		timer := time.NewTimer(cmp.Or(f.cfg.Gather, gatherTime))
+		timer := time.NewTimer(gatherTime)
 		for full := false; !full; {
 			select {
 			case <-f.ready: // possibly the signal for the first message

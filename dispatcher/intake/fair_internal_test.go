@@ -106,33 +106,6 @@ func (f *bench) begin(t *testing.T) {
 	})
 }
 
-// The first message of a batch waits for more, unless the batch is full.
-func TestGather(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newBench(Bounds{})
-		f.cfg.Gather, f.cfg.Limit = time.Second, 3
-		close(f.gate)
-		f.begin(t)
-		taken := func(want int) {
-			t.Helper()
-			synctest.Wait()
-			if len(f.handled) != want {
-				t.Fatalf("handled: %v", f.handled)
-			}
-		}
-		f.send(t.Context(), "a", 10)
-		time.Sleep(600 * time.Millisecond)
-		f.send(t.Context(), "a", 10)
-		taken(0)
-		time.Sleep(600 * time.Millisecond)
-		taken(2)
-		for range 3 {
-			f.send(t.Context(), "a", 10)
-		}
-		taken(5)
-	})
-}
-
 // The acknowledgement time of a message is extended while it waits in a queue and while it is handled. A new delivery of the same
 // message replaces the one that waits, and is not handled in addition.
 func TestHeldMessages(t *testing.T) {

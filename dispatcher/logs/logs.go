@@ -63,8 +63,7 @@ type Consumer struct {
 
 const (
 	durable    = "store"
-	batchMax   = 100                   // messages per transaction
-	gatherTime = 50 * time.Millisecond // a message has the lines of one attempt, and a transaction for each of them would cost three times as much
+	batchMax   = 100 // messages per transaction
 	groupsKept = 20_000
 )
 
@@ -78,7 +77,7 @@ func New(cfg Config) (*Consumer, error) {
 	c.fair = intake.NewFair(intake.FairConfig{
 		JetStream: cfg.JetStream, Log: cfg.Log, Registry: cfg.Registry, Kind: "log", Stream: wire.StreamLogs, Durable: durable,
 		Workers: 1, // so that the lines of an attempt are stored in order
-		Limit:   batchMax, Gather: gatherTime, Bounds: cfg.Bounds, Handle: c.keep, Excess: c.drop, Shed: c.shed,
+		Limit:   batchMax, Bounds: cfg.Bounds, Handle: c.keep, Excess: c.drop, Shed: c.shed,
 	})
 	return c, nil
 }
