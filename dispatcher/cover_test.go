@@ -99,6 +99,11 @@ func TestWaitingRunCovers(t *testing.T) {
 	first := w.trigger(job)
 	o := a.got(first, 1)
 	other := a.got(w.trigger(w.job("other")), 1)
+	// A heartbeat that was sent before may still say that there is room. Then the second run would cover at once.
+	w.eventually("the dispatcher knows that the instance is full", func() bool {
+		all := w.roster.Instances("g")
+		return len(all) == 1 && all[0].Running == 2
+	})
 	second := w.trigger(job)
 	w.becomes(second, "queued")
 	a.report(other, wire.Succeeded)
