@@ -197,7 +197,7 @@ func statusOf(id gateway.Attempt, sends []gateway.Send) wire.Status {
 				st.Outcome = s.Result.Outcome
 			}
 			if !s.Settled {
-				r := resultOf(s, 0)
+				r := resultOf(s)
 				st.Result = &r
 			}
 		}
@@ -233,6 +233,9 @@ func (t *tender) ended(s *gateway.Send) {
 	load := t.machine.Load()
 	if s.BootID != t.address.BootID || !t.machine.End(s.Attempt, s.Result.Outcome) {
 		return
+	}
+	if s.Result.Outcome != wire.Succeeded {
+		t.tails.insist(s.Attempt)
 	}
 	t.finishTail(s.Attempt, false)
 	if load.Running >= load.Capacity { // otherwise it is early enough if the result says that a slot is free

@@ -23,7 +23,7 @@ const (
 	readAgain  = time.Second
 	readPauses = 20 // times the last call
 	leastPause = 20 * time.Millisecond
-	mostTails  = 2000    // logs of one address
+	mostTails  = 2000    // logs of one address; and as many more of runs that did not succeed
 	mostLines  = 100_000 // of one run
 	mostFaults = 5       // in a row; then the log is given up
 	fullPage   = 1000    // lines; pyxxl answers with no more, so there may be more to read
@@ -55,14 +55,20 @@ func (t *tender) endSoon(s *gateway.Send) bool {
 	return l != nil && l.soon && !l.done
 }
 
-// lines returns how many lines of a log were published.
-func (t *tender) lines(s *gateway.Send) int64 {
+// unreadLog is the message of a run whose log is not read.
+const unreadLog = "The log of this run is only at the executor, because more runs end there than logs can be read."
+
+// describeLog says in the result of a send how many lines of its log were published, or that the log is not read.
+func (t *tender) describeLog(s *gateway.Send, r *wire.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.tails.find(s.Attempt, s.LogID); l != nil {
-		return int64(l.next - 1)
+	l := t.tails.find(s.Attempt, s.LogID)
+	if l == nil {
+		return
 	}
-	return 0
+	if r.LastLine = int64(l.next - 1); l.unread && r.Message == "" {
+		r.Message = unreadLog
+	}
 }
 
 // logReader reads the logs of a tender's executor.
@@ -114,7 +120,11 @@ func (t *logReader) read(l *tail) {
 	defer cancel()
 	page, answer := e.Log(ctx, l.logID, l.timeMS, from)
 	if answer.Outcome != protocol.Taken {
-		t.readNext(l, from, final, false, false)
+		n := 0
+		if l.faults == mostFaults-1 {
+			n, _ = t.publishLines(l, from, []string{"The gateway gave up reading this log: " + answer.Message})
+		}
+		t.readNext(l, from+n, final, false, false)
 		return
 	}
 	lines := page.Lines

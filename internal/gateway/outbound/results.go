@@ -230,11 +230,10 @@ func (p *publisher) publishOf(ctx context.Context, at place, sends []gateway.Sen
 		var encoded [][]byte
 		size, n := 0, 0
 		for _, s := range sends {
-			lines := int64(0)
+			r := resultOf(&s)
 			if t != nil {
-				lines = t.lines(&s)
+				t.describeLog(&s, &r)
 			}
-			r := resultOf(&s, lines)
 			b := wire.AppendResult(nil, &r)
 			if size += len(b); n > 0 && (size > messageBytes || n == mostInOne) {
 				break
@@ -266,11 +265,11 @@ func (p *publisher) published(sends []gateway.Send, now time.Time) {
 	}
 }
 
-// resultOf returns the wire form of a send's result.
-func resultOf(s *gateway.Send, lines int64) wire.Result {
+// resultOf returns the wire form of a send's result, without its log.
+func resultOf(s *gateway.Send) wire.Result {
 	r := wire.Result{
 		Instance: s.Instance, BootID: s.BootID, RunID: s.Run.String(), Attempt: s.Number, Bind: s.Bind, Outcome: s.Result.Outcome, Reason: s.Result.Reason,
-		Message: s.Result.Message, Output: s.Result.Output, Permanent: s.Result.Permanent, LastLine: lines,
+		Message: s.Result.Message, Output: s.Result.Output, Permanent: s.Result.Permanent,
 	}
 	if s.EndedAt != nil {
 		r.FinishedAt = wire.Time{Time: *s.EndedAt}

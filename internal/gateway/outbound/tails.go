@@ -19,6 +19,7 @@ type tail struct {
 	final   bool      // the run has ended: the log is read once more
 	soon    bool      // few logs of ended runs were ahead when the run ended
 	done    bool      // the end was read, or reading was given up
+	unread  bool      // it is not read, because there were too many logs; done is true
 	settled bool      // the result is settled
 	faults  int
 }
@@ -27,6 +28,7 @@ type tail struct {
 type tails struct {
 	of     map[gateway.Attempt]*tail
 	queue  tailQueue
+	undone int // logs that are not done
 	ending int // logs of ended runs whose end was not read
 }
 
@@ -44,10 +46,11 @@ func (t *tails) find(id gateway.Attempt, logID int64) *tail {
 	return nil
 }
 
-// add begins to read the log of an attempt that the executor has taken. It reports false if the log is known, or if there are too many logs.
+// add begins to read the log of an attempt that the executor has taken. If there are mostTails logs, it only remembers that this one is unread. It reports
+// false if the log is known.
 func (t *tails) add(a *address.Attempt, now time.Time) bool {
 	old := t.of[a.Attempt]
-	if a.SentAt.IsZero() || old != nil && old.logID == a.LogID || old == nil && len(t.of) >= mostTails {
+	if a.SentAt.IsZero() || old != nil && old.logID == a.LogID {
 		return false
 	}
 	if old != nil { // an earlier send of the attempt, which did not start
@@ -58,8 +61,26 @@ func (t *tails) add(a *address.Attempt, now time.Time) bool {
 	}
 	l := &tail{attempt: a.Attempt, logID: a.LogID, timeMS: a.SentAt.UnixMilli(), next: 1, due: now.Add(readFirst), place: -1}
 	t.of[a.Attempt] = l
-	heap.Push(&t.queue, l)
+	if l.unread = t.undone >= mostTails; l.unread {
+		l.done = true
+		return true
+	}
+	t.begin(l)
 	return true
+}
+
+// begin puts a log into the queue.
+func (t *tails) begin(l *tail) {
+	l.unread, l.done = false, false
+	t.undone++
+	heap.Push(&t.queue, l)
+}
+
+// insist begins to read the log of an attempt that is unread, because its run did not succeed. Only if there are also too many such logs, it stays unread.
+func (t *tails) insist(id gateway.Attempt) {
+	if l := t.of[id]; l != nil && l.unread && t.undone < 2*mostTails {
+		t.begin(l)
+	}
 }
 
 // finish makes the log of an attempt be read for the last time.
@@ -100,7 +121,8 @@ func (t *tails) put(l *tail, done bool, due time.Time) {
 		heap.Push(&t.queue, l)
 		return
 	}
-	if l.done = true; l.final {
+	l.done = true
+	if t.undone--; l.final {
 		t.ending--
 	}
 	if l.settled {
@@ -113,8 +135,10 @@ func (t *tails) drop(l *tail) {
 	if delete(t.of, l.attempt); l.place >= 0 {
 		heap.Remove(&t.queue, l.place)
 	}
-	if l.final && !l.done {
-		t.ending--
+	if !l.done {
+		if t.undone--; l.final {
+			t.ending--
+		}
 	}
 	l.done = true
 }

@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,21 +57,68 @@ func TestTails(t *testing.T) {
 	}
 }
 
-// A result waits for its log only if few logs are read before, and an address has a limited number of logs.
+// A result waits for its log only if few logs are read before. Beyond a number of logs, those of succeeded runs are not read, and their results say so.
 func TestTailsBounds(t *testing.T) {
 	t.Parallel()
-	var logs tails
+	of := tender{}
+	logs := &of.tails
 	at := time.Now()
-	for n := range mostTails + 1 {
-		a := &address.Attempt{Offer: gateway.Offer{Attempt: gateway.Attempt{Run: domain.RunID{14: byte(n >> 8), 15: byte(n)}, Number: 1}}, LogID: int64(n), SentAt: at}
-		if logs.add(a, at) != (n < mostTails) {
-			t.Fatalf("the log %d", n)
-		}
+	run := func(n int) *address.Attempt {
+		return &address.Attempt{Offer: gateway.Offer{Attempt: gateway.Attempt{Run: domain.RunID{14: byte(n >> 8), 15: byte(n)}, Number: 1}}, LogID: int64(n), SentAt: at}
+	}
+	for n := range mostTails + 2 {
+		a := run(n)
+		logs.add(a, at)
 		logs.finish(a.Attempt, false, at)
-		if l := logs.of[a.Attempt]; l != nil && l.soon != (n < mostAhead) {
-			t.Fatalf("the result of the run %d waits for its log: %v", n, l.soon)
+		if l := logs.of[a.Attempt]; l.soon != (n < mostAhead) || l.unread != (n >= mostTails) {
+			t.Fatalf("the log %d: %+v", n, l)
 		}
 	}
+	failed := run(mostTails)
+	logs.insist(failed.Attempt)
+	logs.finish(failed.Attempt, false, at)
+	for n, want := range map[int]string{mostTails - 1: "", mostTails: "", mostTails + 1: unreadLog} {
+		var r wire.Result
+		a := run(n)
+		if of.describeLog(&gateway.Send{Offer: a.Offer, LogID: a.LogID}, &r); r.Message != want {
+			t.Errorf("the result of the run %d has the message %q, not %q", n, r.Message, want)
+		}
+	}
+	if len(logs.queue) != mostTails+1 || logs.undone != mostTails+1 || logs.ending != mostTails+1 {
+		t.Errorf("%d logs are read, %d are not done, and %d end", len(logs.queue), logs.undone, logs.ending)
+	}
+	for n := range mostTails + 2 {
+		logs.finish(run(n).Attempt, true, at)
+		if l := logs.of[run(n).Attempt]; l != nil {
+			logs.drop(l)
+		}
+	}
+	if len(logs.of) != 0 || len(logs.queue) != 0 || logs.undone != 0 || logs.ending != 0 {
+		t.Errorf("after all runs: %d logs, %d of them wait, %d are not done, and %d end", len(logs.of), len(logs.queue), logs.undone, logs.ending)
+	}
+}
+
+// The log of a run says why its rest is not read.
+func TestALogThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec.answer = func(path string, _ []byte) string {
+		if path == "/log" {
+			return `{"code":500,"msg":"the disk is broken"}`
+		}
+		return ""
+	}
+	p := w.start("p", nil, address.Patience{})
+	instance := w.register(p)
+	o := offerOf(1)
+	w.accepted(instance, o)
+	w.received(1)
+	w.eventually("a line that says why the log is not read", func() (found bool) {
+		w.set(func() {
+			found = slices.ContainsFunc(w.lines, func(l wire.LogLine) bool { return strings.Contains(l.Text, "gave up") && strings.Contains(l.Text, "the disk is broken") })
+		})
+		return found
+	})
 }
 
 // A result that waits for its log is read from Postgres once, although other results come meanwhile.
