@@ -59,6 +59,7 @@ type Consumer struct {
 	fair   *intake.Fair
 	groups *lru.Cache[domain.RunID, string] // the group of each run, which never changes
 	over   atomic.Pointer[[]string]         // the groups beyond their quota of the day; nil before the first answer
+	came   atomic.Bool                      // lines have come since the last reading of these groups
 }
 
 const (
@@ -91,19 +92,26 @@ func (c *Consumer) Run(ctx context.Context) error {
 // quotaPeriod is the time between two readings of the groups that have used up their quota.
 const quotaPeriod = 5 * time.Second
 
-// quotaLoop reads which groups are beyond their quota of log bytes. While Postgres is unavailable, the last list applies.
+// quotaLoop reads which groups are beyond their quota of log bytes. While Postgres is unavailable, the last list applies. While no lines come, an empty list
+// stays empty.
 func (c *Consumer) quotaLoop(ctx context.Context) {
 	for {
-		groups, err := c.Store.GroupsOverLogLimit(ctx)
-		switch {
-		case err == nil:
-			c.over.Store(&groups)
-		case ctx.Err() == nil:
-			c.Log.DebugContext(ctx, "cannot read the quotas of log bytes, keeping the last known ones", "err", err)
+		if over := c.over.Load(); c.came.Swap(false) || over == nil || len(*over) > 0 {
+			c.readQuotas(ctx)
 		}
 		if !lifecycle.Rest(ctx, quotaPeriod) {
 			return
 		}
+	}
+}
+
+func (c *Consumer) readQuotas(ctx context.Context) {
+	groups, err := c.Store.GroupsOverLogLimit(ctx)
+	switch {
+	case err == nil:
+		c.over.Store(&groups)
+	case ctx.Err() == nil:
+		c.Log.DebugContext(ctx, "cannot read the quotas of log bytes, keeping the last known ones", "err", err)
 	}
 }
 
@@ -125,6 +133,7 @@ func (c *Consumer) keep(ctx context.Context, msgs []*intake.Message) { c.process
 
 // process stores chunks of the lines of messages and acknowledges the messages.
 func (c *Consumer) process(ctx context.Context, msgs []*intake.Message, chunks toChunks) {
+	c.came.Store(true)
 	tries, cancel := context.WithTimeout(ctx, keepTries)
 	defer cancel()
 	var bad map[int]error

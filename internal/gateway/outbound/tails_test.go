@@ -115,7 +115,9 @@ func TestALogThatCannotBeRead(t *testing.T) {
 	w.received(1)
 	w.eventually("a line that says why the log is not read", func() (found bool) {
 		w.set(func() {
-			found = slices.ContainsFunc(w.lines, func(l wire.LogLine) bool { return strings.Contains(l.Text, "gave up") && strings.Contains(l.Text, "the disk is broken") })
+			found = slices.ContainsFunc(w.lines, func(l wire.LogLine) bool {
+				return strings.Contains(l.Text, "gave up") && strings.Contains(l.Text, "the disk is broken")
+			})
 		})
 		return found
 	})
