@@ -12,7 +12,6 @@ import (
 // UpkeepStore defines the database operations that the upkeep needs.
 type UpkeepStore interface {
 	Now() time.Time // the database's clock
-	SyncClock(ctx context.Context) error
 	MakeDays(ctx context.Context, days []time.Time) error
 	Vacuum(ctx context.Context, many bool) error
 	// TendUsage and CountLiveRuns maintain the usage of groups.
@@ -20,8 +19,7 @@ type UpkeepStore interface {
 	CountLiveRuns(ctx context.Context) error
 }
 
-// upkeep maintains the database: it estimates the database's clock, creates partitions for the next days, vacuums the hot tables,
-// and maintains the usage of groups.
+// upkeep maintains the database: it creates partitions for the next days, vacuums the hot tables, and maintains the usage of groups.
 type upkeep struct {
 	store UpkeepStore
 	look  *glance.Glance
@@ -29,7 +27,7 @@ type upkeep struct {
 }
 
 const (
-	clockPeriod  = 10 * time.Second
+	daysCheck    = 10 * time.Second
 	daysPeriod   = time.Hour
 	daysAhead    = 4
 	vacuumPeriod = 2 * time.Second
@@ -39,11 +37,7 @@ const (
 
 func (u upkeep) daysLoop(ctx context.Context) {
 	var made time.Time
-	for lifecycle.Rest(ctx, clockPeriod) {
-		if err := u.store.SyncClock(ctx); err != nil {
-			u.warn(ctx, "cannot read the database's clock, retrying", err)
-			continue
-		}
+	for lifecycle.Rest(ctx, daysCheck) {
 		now := u.store.Now()
 		if now.Sub(made) <= daysPeriod {
 			continue

@@ -29,7 +29,6 @@ type Store interface {
 	// that are no longer as described are left alone.
 	HandBack(ctx context.Context, runs []engine.Due) error
 	Listen(ctx context.Context, wake func()) error
-	SyncClock(ctx context.Context) error
 	Now() time.Time // the database's clock
 }
 
@@ -149,15 +148,6 @@ func (s *Scheduler) listen(ctx context.Context) {
 		if err := s.cfg.Store.Listen(ctx, s.Wake); err != nil {
 			s.cfg.Log.WarnContext(ctx, "cannot listen for changed jobs, retrying", "err", err)
 			lifecycle.Pause(ctx, time.Second)
-		}
-	}
-}
-
-// clockLoop keeps the measured offset to the database's clock up to date.
-func (s *Scheduler) clockLoop(ctx context.Context) {
-	for lifecycle.Pause(ctx, 10*time.Second) {
-		if err := s.cfg.Store.SyncClock(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.Log.WarnContext(ctx, "cannot read the database's clock, keeping the last offset", "err", err)
 		}
 	}
 }

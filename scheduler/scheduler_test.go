@@ -171,12 +171,6 @@ func (f *fakeStore) Listen(ctx context.Context, wake func()) error {
 	return nil
 }
 
-func (f *fakeStore) SyncClock(context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.called("SyncClock")
-}
-
 func (f *fakeStore) now() time.Time { return time.Now().Add(f.offset).UTC() }
 
 func (f *fakeStore) Now() time.Time {
@@ -386,9 +380,6 @@ func TestPlansEverySecondOnTheSecond(t *testing.T) {
 		// Once at the start, once for the listener's wake, then on each second of the database's clock.
 		if n := b.store.preReads(); n < 11 || n > 13 {
 			t.Errorf("%d pre-reads in ten seconds", n)
-		}
-		if n := b.store.count("SyncClock"); n != 1 {
-			t.Errorf("the clock was read %d times in ten seconds", n)
 		}
 	})
 }

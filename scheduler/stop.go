@@ -37,7 +37,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	firing, stopFiring := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFiring()
 	var fires sync.WaitGroup
-	fires.Go(func() { lifecycle.Together(firing, s.ringLoop, s.paceLoop, s.clockLoop) })
+	fires.Go(func() { lifecycle.Together(firing, s.ringLoop, s.paceLoop) })
 	lifecycle.Together(ctx, s.listen, s.planLoop)
 
 	work, cancel := context.WithTimeout(firing, backTime)

@@ -16,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/sim/simnats"
 	"github.com/belfryhq/belfry/scheduler"
@@ -303,12 +304,13 @@ func (p *process) runRole(ctx context.Context) {
 	p.firing.Store(d)
 	parts := []func(context.Context) error{
 		func(ctx context.Context) error { return p.keepStreams(ctx, nc) },
+		p.keepClock,
 		func(ctx context.Context) error {
 			return scheduler.New(scheduler.Config{Store: p.store, Firer: d, Log: p.w.logger(p.title)}).Run(ctx)
 		},
 	}
 	if p.role == dispatcherRole {
-		parts[1] = dispatcher.NewRole(d, dispatcher.RoleStores{
+		parts[len(parts)-1] = dispatcher.NewRole(d, dispatcher.RoleStores{
 			Assign: p.store, Verdict: p.store, Reconcile: p.store, Upkeep: p.store, Glance: p.store,
 		}).Run
 		parts = append(parts, p.workFollowUps)
@@ -338,6 +340,14 @@ func (p *process) runRole(ctx context.Context) {
 	work.Wait()
 	stopWatching()
 	watch.Wait()
+}
+
+// keepClock reads the database's clock, less often than the product does, so that a wrong estimate lasts.
+func (p *process) keepClock(ctx context.Context) error {
+	for lifecycle.Pause(ctx, 10*time.Second) {
+		_ = p.store.SyncClock(ctx) // if this fails, the next reading comes soon
+	}
+	return nil
 }
 
 // keepStreams creates the streams at the start and after each reconnection.
