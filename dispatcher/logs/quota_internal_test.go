@@ -3,6 +3,7 @@ package logs
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,15 +12,31 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// quotas is a store that counts the readings of the groups over their quota. Only the bubble of a test uses it.
+// quotas is a store that counts the readings of the groups over their quota.
 type quotas struct {
-	over  []string
-	reads int
+	mu    sync.Mutex
+	over  []string // guarded by mu
+	reads int      // guarded by mu
 }
 
 func (q *quotas) GroupsOverLogLimit(context.Context) ([]string, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.reads++
 	return q.over, nil
+}
+
+// set sets the groups over their quota.
+func (q *quotas) set(over ...string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.over = over
+}
+
+func (q *quotas) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reads
 }
 
 func (q *quotas) StoreLogs(context.Context, []engine.LogChunk) error { return nil }
@@ -41,15 +58,15 @@ func TestQuotasRestWithoutLines(t *testing.T) {
 			t.Helper()
 			time.Sleep(4 * quotaPeriod)
 			synctest.Wait()
-			if store.reads != want {
-				t.Fatalf("%s: the quotas were read %d times, not %d", what, store.reads, want)
+			if n := store.count(); n != want {
+				t.Fatalf("%s: the quotas were read %d times, not %d", what, n, want)
 			}
 		}
 		after("without lines", 1)
 		c.came.Store(true)
-		store.over = []string{"g"}
+		store.set("g")
 		after("after lines, with a group over its quota", 5)
-		store.over = nil
+		store.set()
 		after("as no group is over its quota", 6)
 	})
 }
