@@ -169,7 +169,10 @@ func (f *fixture) blocksOf(tables ...string) (n int64) {
 	return n
 }
 
-const fewBlocks = 400
+const (
+	fewBlocks = 400
+	findRows  = 4_000 // as in the product
+)
 
 // The cost of a search, of the list of tags, and of the states of groups does not grow with the number of jobs: with ten or a hundred times as many,
 // each reads at most twice as many blocks. Below fewBlocks, the plan and the places of the rows decide.
@@ -245,7 +248,11 @@ func TestFindCostsTheSame(t *testing.T) {
 		if scenes[i].name == "states of groups" {
 			continue // grows up to 1,000 jobs of each state
 		}
-		if after > max(2*before[i], fewBlocks) {
+		most := max(2*before[i], fewBlocks)
+		if scenes[i].name == "common words without a job" {
+			most *= findRows / int64(few/10) // so many of the few jobs have the rarer word; a search reads at most findRows names
+		}
+		if after > most {
 			t.Errorf("%s: %d blocks among %d jobs, %d among %d", scenes[i].name, before[i], few, after, many)
 		}
 	}

@@ -34,13 +34,14 @@ const (
 
 // Expressions that both accept and read differently.
 const (
-	ShortMonth   Difference = "short-month"  // 31W: Quartz 2.3.2 also fires on the last day of a shorter month, if it is a Friday
-	WeekdayLists Difference = "weekday-list" // 15W,20: Quartz 2.3.2 keeps the first day only
-	NthLists     Difference = "nth-list"     // 2,6#3: Quartz applies # and L to the smallest weekday of the list
-	LastDay250   Difference = "last-day-250" // L in Quartz 2.5.0 counts from the end of a month of 31 days
-	Weekday250   Difference = "weekday-250"  // W in Quartz 2.5.0 is missed if the weekday lies before or after the day
-	Weekday252   Difference = "weekday-252"  // W in Quartz 2.5.2 fires at the wrong time of day, or not at all
-	Clocks       Difference = "clock-change" // at a change of the clocks
+	ShortMonth   Difference = "short-month"   // 31W: Quartz 2.3.2 also fires on the last day of a shorter month, if it is a Friday
+	WeekdayLists Difference = "weekday-list"  // 15W,20: Quartz 2.3.2 keeps the first day only
+	NthLists     Difference = "nth-list"      // 2,6#3: Quartz applies # and L to the smallest weekday of the list
+	LastDay250   Difference = "last-day-250"  // L in Quartz 2.5.0 counts from the end of a month of 31 days
+	Weekday250   Difference = "weekday-250"   // W in Quartz 2.5.0 is missed if the weekday lies before or after the day
+	LastDayLists Difference = "last-day-list" // L-2,27: Quartz 2.5.2 misses a day counted from the end that lies before another day of the list
+	Weekday252   Difference = "weekday-252"   // W in Quartz 2.5.2 fires at the wrong time of day, or not at all
+	Clocks       Difference = "clock-change"  // at a change of the clocks
 )
 
 // Comparison is the result of Compare.
@@ -139,11 +140,10 @@ func (c *Comparison) differ(theirs, ours nexter, after time.Time, n int) bool {
 	for range n {
 		a, hasA := theirs(after)
 		b, hasB := ours(after)
+		hasA, hasB = hasA && a.Year() <= lastYear, hasB && b.Year() <= lastYear // both have their own ends of time
 		switch {
 		case !hasA && !hasB:
 			return false
-		case hasA && a.Year() > lastYear || hasB && b.Year() > lastYear:
-			return false // both have their own ends of time
 		case hasA && hasB && a.Equal(b):
 			after = a
 			continue
@@ -219,6 +219,7 @@ var readForms = []struct {
 	{pattern{LastDay250, "3", regexp.MustCompile(`L`)}, []quartz.Version{quartz.V250}},
 	{pattern{Weekday250, "3", regexp.MustCompile(`W`)}, []quartz.Version{quartz.V250}},
 	{pattern{Weekday252, "3", regexp.MustCompile(`W`)}, []quartz.Version{quartz.V252}},
+	{pattern{LastDayLists, "3", regexp.MustCompile(`L.*,|,.*L`)}, []quartz.Version{quartz.V252}},
 }
 
 func refusals(expr string, v quartz.Version) []Difference {

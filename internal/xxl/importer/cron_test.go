@@ -46,6 +46,15 @@ func TestDifferencesAgainstQuartz(t *testing.T) {
 	differences(t, questions, quartztest.Run(t, questions))
 }
 
+// untilLastYear returns the times up to lastYear. Later, both have their own ends of time.
+func untilLastYear(times []time.Time) []time.Time {
+	i := slices.IndexFunc(times, func(at time.Time) bool { return at.Year() > lastYear })
+	if i < 0 {
+		return times
+	}
+	return times[:i]
+}
+
 // differences returns how often each name is the only name of a difference.
 func differences(t *testing.T, questions []quartztest.Question, answers []quartztest.Answer) map[string]int {
 	t.Helper()
@@ -59,7 +68,7 @@ func differences(t *testing.T, questions []quartztest.Question, answers []quartz
 		s, err := schedule.Compile(domain.Schedule{Kind: domain.ScheduleCron, Expr: q.Expr, Dialect: domain.DialectQuartz, TimeZone: q.Zone}, schedule.Options{})
 		if err == nil && want.Refused == "" {
 			ours := take(s.Next, q.Start, q.Count)
-			if slices.EqualFunc(ours, want.FireTimes, time.Time.Equal) {
+			if slices.EqualFunc(untilLastYear(ours), untilLastYear(want.FireTimes), time.Time.Equal) {
 				same++
 				continue
 			}
