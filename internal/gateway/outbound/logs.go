@@ -56,7 +56,7 @@ func (t *tender) endSoon(s *gateway.Send) bool {
 }
 
 // unreadLog is the message of a run whose log is not read.
-const unreadLog = "The log of this run is only at the executor, because more runs end there than logs can be read."
+const unreadLog = "The log of this run is only at the executor, because it completes runs faster than the gateway can read their logs."
 
 // describeLog says in the result of a send how many lines of its log were published, or that the log is not read.
 func (t *tender) describeLog(s *gateway.Send, r *wire.Result) {

@@ -76,7 +76,7 @@ func (t *tails) begin(l *tail) {
 	heap.Push(&t.queue, l)
 }
 
-// insist begins to read the log of an attempt that is unread, because its run did not succeed. Only if there are also too many such logs, it stays unread.
+// insist begins to read the unread log of an attempt that did not succeed. If there are already twice mostTails logs, it stays unread.
 func (t *tails) insist(id gateway.Attempt) {
 	if l := t.of[id]; l != nil && l.unread && t.undone < 2*mostTails {
 		t.begin(l)

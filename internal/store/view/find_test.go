@@ -175,7 +175,8 @@ const (
 )
 
 // The cost of a search, of the list of tags, and of the states of groups does not grow with the number of jobs: with ten or a hundred times as many,
-// each reads at most twice as many blocks. Below fewBlocks, the plan and the places of the rows decide.
+// each reads at most twice as many blocks. Below fewBlocks, the plan and the places of the rows decide. A search for common words that no job has together is
+// an exception: it reads more names among more jobs, up to findRows, and is compared by name.
 func TestFindCostsTheSame(t *testing.T) {
 	few, many := 10_000, 100_000
 	if os.Getenv("BELFRY_TEST_LONG") != "" {
