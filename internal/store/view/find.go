@@ -15,7 +15,7 @@ import (
 const (
 	findGroups = 10_000 // groups whose names a search reads
 	findRows   = 4_000  // names of jobs that a search reads
-	findCount  = 1_001  // up to which names with a word are counted, to begin with the rarest word: one more than a rare word has
+	findCount  = 4_001  // up to which names with a word are counted, to begin with the rarest word: one more than a search reads
 	findWithin = 10     // groups with some of the words in which a search looks for the others
 	tagRows    = 10_000 // counts of tags that a list reads
 )

@@ -12,26 +12,20 @@ SELECT u.number::integer AS number, c.names
 
 -- name: JobsByWord :many
 -- Walks the names with a word below a bound, by word and job, after a place. The place is the only lower bound, because an index scan with two of
--- them could begin at the lesser one.
-SELECT k.word, j.id, j.group_name, j.name
-  FROM (SELECT w.word, w.job_id FROM job_words w
-         WHERE (w.word, w.job_id) > (@after_word::text, @after_job::bigint) AND w.word < @hi
-         ORDER BY w.word, w.job_id LIMIT @max_rows) k
-  JOIN jobs j ON j.id = k.job_id
- ORDER BY k.word, k.job_id;
+-- them could begin at the lesser one. The index has the names, so that a name costs no block of its own.
+SELECT w.word, w.job_id AS id, w.group_name, w.name FROM job_words w
+ WHERE (w.word, w.job_id) > (@after_word::text, @after_job::bigint) AND w.word < @hi
+ ORDER BY w.word, w.job_id LIMIT @max_rows;
 
 -- name: JobsByWordInGroups :many
 -- The same in some groups. Each group is walked along its index, so that jobs of other groups cost nothing.
-SELECT k.word, j.id, j.group_name, j.name
-  FROM (SELECT o.word, o.job_id
-          FROM unnest(@groups::text[]) AS g (name)
-         CROSS JOIN LATERAL (
-               SELECT w.word, w.job_id FROM job_words w
-                WHERE w.group_name = g.name AND (w.word, w.job_id) > (@after_word::text, @after_job::bigint) AND w.word < @hi
-                ORDER BY w.word, w.job_id LIMIT @max_rows) o
-         ORDER BY o.word, o.job_id LIMIT @max_rows) k
-  JOIN jobs j ON j.id = k.job_id
- ORDER BY k.word, k.job_id;
+SELECT o.word, o.job_id AS id, o.group_name, o.name
+  FROM unnest(@groups::text[]) AS g (name)
+ CROSS JOIN LATERAL (
+       SELECT w.word, w.job_id, w.group_name, w.name FROM job_words w
+        WHERE w.group_name = g.name AND (w.word, w.job_id) > (@after_word::text, @after_job::bigint) AND w.word < @hi
+        ORDER BY w.word, w.job_id LIMIT @max_rows) o
+ ORDER BY o.word, o.job_id LIMIT @max_rows;
 
 -- name: FirstJobsOfGroup :many
 SELECT j.id, j.name FROM jobs j WHERE j.group_name = @group_name ORDER BY j.name LIMIT @max_rows;

@@ -114,12 +114,9 @@ func (q *Queries) GroupNames(ctx context.Context, arg GroupNamesParams) ([]strin
 }
 
 const jobsByWord = `-- name: JobsByWord :many
-SELECT k.word, j.id, j.group_name, j.name
-  FROM (SELECT w.word, w.job_id FROM job_words w
-         WHERE (w.word, w.job_id) > ($1::text, $2::bigint) AND w.word < $3
-         ORDER BY w.word, w.job_id LIMIT $4) k
-  JOIN jobs j ON j.id = k.job_id
- ORDER BY k.word, k.job_id
+SELECT w.word, w.job_id AS id, w.group_name, w.name FROM job_words w
+ WHERE (w.word, w.job_id) > ($1::text, $2::bigint) AND w.word < $3
+ ORDER BY w.word, w.job_id LIMIT $4
 `
 
 type JobsByWordParams struct {
@@ -137,7 +134,7 @@ type JobsByWordRow struct {
 }
 
 // Walks the names with a word below a bound, by word and job, after a place. The place is the only lower bound, because an index scan with two of
-// them could begin at the lesser one.
+// them could begin at the lesser one. The index has the names, so that a name costs no block of its own.
 func (q *Queries) JobsByWord(ctx context.Context, arg JobsByWordParams) ([]JobsByWordRow, error) {
 	rows, err := q.db.Query(ctx, jobsByWord,
 		arg.AfterWord,
@@ -169,16 +166,13 @@ func (q *Queries) JobsByWord(ctx context.Context, arg JobsByWordParams) ([]JobsB
 }
 
 const jobsByWordInGroups = `-- name: JobsByWordInGroups :many
-SELECT k.word, j.id, j.group_name, j.name
-  FROM (SELECT o.word, o.job_id
-          FROM unnest($1::text[]) AS g (name)
-         CROSS JOIN LATERAL (
-               SELECT w.word, w.job_id FROM job_words w
-                WHERE w.group_name = g.name AND (w.word, w.job_id) > ($2::text, $3::bigint) AND w.word < $4
-                ORDER BY w.word, w.job_id LIMIT $5) o
-         ORDER BY o.word, o.job_id LIMIT $5) k
-  JOIN jobs j ON j.id = k.job_id
- ORDER BY k.word, k.job_id
+SELECT o.word, o.job_id AS id, o.group_name, o.name
+  FROM unnest($1::text[]) AS g (name)
+ CROSS JOIN LATERAL (
+       SELECT w.word, w.job_id, w.group_name, w.name FROM job_words w
+        WHERE w.group_name = g.name AND (w.word, w.job_id) > ($2::text, $3::bigint) AND w.word < $4
+        ORDER BY w.word, w.job_id LIMIT $5) o
+ ORDER BY o.word, o.job_id LIMIT $5
 `
 
 type JobsByWordInGroupsParams struct {
