@@ -128,6 +128,7 @@ type Fleet struct {
 	carrying sync.WaitGroup // these, and attempts whose requests have no answer yet
 
 	takeEvery time.Duration
+	mostTails int           // logs of one address that are read
 	takeSoon  chan struct{} // capacity 1
 
 	mu      sync.Mutex
@@ -146,7 +147,7 @@ func New(c Config) *Fleet {
 	}
 	f := &Fleet{
 		Config: c, ids: newWireIDs(c.WireIDs, c.Records), tenders: make(map[place]*tender), callers: make(map[string]*caller), meters: newMeters(c.Registry),
-		takeEvery: takeEvery, takeSoon: make(chan struct{}, 1),
+		takeEvery: takeEvery, mostTails: mostTails, takeSoon: make(chan struct{}, 1),
 	}
 	f.work, f.stopWork = context.WithCancel(context.Background())
 	f.results = newPublisher(f)

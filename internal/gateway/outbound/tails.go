@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/gateway/address"
 	"github.com/belfryhq/belfry/internal/store/gateway"
 )
@@ -26,6 +27,7 @@ type tail struct {
 
 // tails are the logs of an address that are being read, and those whose results are not settled. They are not safe for concurrent use.
 type tails struct {
+	most   int // logs, and as many more of runs that did not succeed
 	of     map[gateway.Attempt]*tail
 	queue  tailQueue
 	undone int // logs that are not done
@@ -46,7 +48,7 @@ func (t *tails) find(id gateway.Attempt, logID int64) *tail {
 	return nil
 }
 
-// add begins to read the log of an attempt that the executor has taken. If there are mostTails logs, it only remembers that this one is unread. It reports
+// add begins to read the log of an attempt that the executor has taken. If there are too many logs, it only remembers that this one is unread. It reports
 // false if the log is known.
 func (t *tails) add(a *address.Attempt, now time.Time) bool {
 	old := t.of[a.Attempt]
@@ -61,12 +63,21 @@ func (t *tails) add(a *address.Attempt, now time.Time) bool {
 	}
 	l := &tail{attempt: a.Attempt, logID: a.LogID, timeMS: a.SentAt.UnixMilli(), next: 1, due: now.Add(readFirst), place: -1}
 	t.of[a.Attempt] = l
-	if l.unread = t.undone >= mostTails; l.unread {
+	if l.unread = t.full(a.State == address.Ended && a.Outcome != wire.Succeeded); l.unread {
 		l.done = true
 		return true
 	}
 	t.begin(l)
 	return true
+}
+
+// full reports whether no further log is read: of a run that has failed, or of another one.
+func (t *tails) full(failed bool) bool {
+	most := t.most
+	if failed {
+		most *= 2
+	}
+	return t.undone >= most
 }
 
 // begin puts a log into the queue.
@@ -76,9 +87,9 @@ func (t *tails) begin(l *tail) {
 	heap.Push(&t.queue, l)
 }
 
-// insist begins to read the unread log of an attempt that did not succeed. If there are already twice mostTails logs, it stays unread.
+// insist begins to read the unread log of an attempt that did not succeed, unless there are too many of these too.
 func (t *tails) insist(id gateway.Attempt) {
-	if l := t.of[id]; l != nil && l.unread && t.undone < 2*mostTails {
+	if l := t.of[id]; l != nil && l.unread && !t.full(true) {
 		t.begin(l)
 	}
 }

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
@@ -11,12 +12,13 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/gateway/address"
 	"github.com/belfryhq/belfry/internal/store/gateway"
+	"github.com/belfryhq/belfry/internal/xxl/protocol"
 )
 
 // Logs of ended runs come first, in the order of the ends. A log is forgotten when its end was read and the result is settled, in either order.
 func TestTails(t *testing.T) {
 	t.Parallel()
-	var logs tails
+	logs := tails{most: mostTails}
 	at := time.Now()
 	run := func(n int) *address.Attempt {
 		return &address.Attempt{Offer: gateway.Offer{Attempt: gateway.Attempt{Run: domain.RunID{15: byte(n)}, Number: 1}}, LogID: int64(n), SentAt: at}
@@ -60,7 +62,7 @@ func TestTails(t *testing.T) {
 // A result waits for its log only if few logs are read before. Beyond a number of logs, those of succeeded runs are not read, and their results say so.
 func TestTailsBounds(t *testing.T) {
 	t.Parallel()
-	of := tender{}
+	of := tender{tails: tails{most: mostTails}}
 	logs := &of.tails
 	at := time.Now()
 	run := func(n int) *address.Attempt {
@@ -95,6 +97,59 @@ func TestTailsBounds(t *testing.T) {
 	}
 	if len(logs.of) != 0 || len(logs.queue) != 0 || logs.undone != 0 || logs.ending != 0 {
 		t.Errorf("after all runs: %d logs, %d of them wait, %d are not done, and %d end", len(logs.of), len(logs.queue), logs.undone, logs.ending)
+	}
+}
+
+// While the log of a run is read and no other may be, the result of a succeeded run says so, and the log of a failed run is read nevertheless: also if the
+// executor reports the end before it answers.
+func TestUnreadLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.mostTails = 1
+	var p *process
+	w.exec.answer = func(path string, body []byte) string {
+		var run protocol.Run
+		if path == "/run" && json.Unmarshal(body, &run) == nil && run.Param == "early" {
+			w.end(p, run.LogID, wire.Failed)
+		}
+		return ""
+	}
+	p = w.start("p", nil, address.Patience{})
+	instance := w.register(p)
+	linesOf := func(o wire.Offer) (n int) {
+		w.set(func() { n = len(w.linesOf[o.RunID]) })
+		return n
+	}
+	start := func(job int64, param string) (wire.Offer, int64) {
+		o := offerOf(job)
+		o.Param = param
+		w.accepted(instance, o)
+		return o, w.received(int(job)).LogID
+	}
+	first, _ := start(1, "") // runs to the end of the test
+	w.eventually("the first lines of the first run", func() bool { return linesOf(first) > 0 })
+
+	succeeded, id := start(2, "")
+	w.eventually("the executor's answer is stored", func() bool { return w.state(succeeded) == "taken" })
+	w.end(p, id, wire.Succeeded)
+	if r := w.endOf(succeeded); r.Outcome != wire.Succeeded || r.Message != unreadLog || r.LastLine != 0 {
+		t.Errorf("the succeeded run: %+v", r)
+	}
+	failed, id := start(3, "")
+	w.eventually("the executor's answer is stored", func() bool { return w.state(failed) == "taken" })
+	w.end(p, id, wire.Failed)
+	logged := func(o wire.Offer) {
+		t.Helper()
+		if r := w.endOf(o); r.Outcome != wire.Failed || r.Message == unreadLog {
+			t.Errorf("a failed run: %+v", r)
+		}
+		w.eventually("the log of the failed run", func() bool { return linesOf(o) == 3 })
+	}
+	logged(failed)
+	early, _ := start(4, "early")
+	logged(early)
+	if linesOf(succeeded) > 0 {
+		t.Error("the log of the succeeded run is read")
 	}
 }
 

@@ -63,6 +63,7 @@ func newTender(f *Fleet, a gateway.Address, begun clock.Instant) *tender {
 		f: f, log: f.Log.With("group", a.Group, "instance", a.Instance), address: a, lease: begun, leaving: a.LeavingAt != nil, drained: a.DrainedAt != nil,
 		offers: make(chan *nats.Msg, offersWaiting), controls: make(chan *nats.Msg, controlsWaiting),
 		beatSoon: make(chan struct{}, 1), lookSoon: make(chan struct{}, 1), readSoon: make(chan struct{}, 1), begun: begun, retired: make(chan struct{}), quiet: make(chan struct{}),
+		tails: tails{most: f.mostTails},
 	}
 	capacity := 1
 	if g, ok := f.Groups.Group(a.Group); ok {

@@ -46,9 +46,12 @@ type world struct {
 	beats   map[string]wire.Heartbeat // by instance
 	results []wire.Result
 	lines   []wire.LogLine
-	settles bool // the dispatcher settles results
+	linesOf map[string][]wire.LogLine // by run
+	settles bool                      // the dispatcher settles results
 
-	takeEvery time.Duration // of processes that are started later; 0: as in the product
+	// Of processes that are started later; 0: as in the product.
+	takeEvery time.Duration
+	mostTails int
 }
 
 func newWorld(t *testing.T) *world {
@@ -58,7 +61,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(pg.Close)
-	w := &world{t: t, pg: pg, pool: pg.Pool(), sends: gateway.New(pg.Pool(), ""), exec: newExecutor(t), kind: "java", beats: map[string]wire.Heartbeat{}, settles: true}
+	w := &world{t: t, pg: pg, pool: pg.Pool(), sends: gateway.New(pg.Pool(), ""), exec: newExecutor(t), kind: "java", beats: map[string]wire.Heartbeat{}, linesOf: map[string][]wire.LogLine{}, settles: true}
 	if _, _, err := group.New(pg.Pool()).CreateGroup(t.Context(), "g", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -150,6 +153,7 @@ func (w *world) line(m *nats.Msg) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lines = append(w.lines, l.Lines...)
+	w.linesOf[l.RunID] = append(w.linesOf[l.RunID], l.Lines...)
 }
 
 func (w *world) set(f func()) {
@@ -187,6 +191,9 @@ func (w *world) start(owner string, wrap *gate, p address.Patience) *process {
 	f := New(Config{Addresses: g, Sends: g, Records: g, WireIDs: group.New(w.pool), Groups: w, Conn: w.connect(), Owner: owner, Log: slog.New(slog.DiscardHandler), Patience: p})
 	if w.takeEvery > 0 {
 		f.takeEvery = w.takeEvery
+	}
+	if w.mostTails > 0 {
+		f.mostTails = w.mostTails
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -280,14 +287,26 @@ func (w *world) accepted(instance string, o wire.Offer) {
 // callback ends the run that the executor received last.
 func (w *world) callback(p *process, logID int64, killed bool) {
 	w.t.Helper()
-	end := gateway.End{LogID: logID, Result: gateway.Result{Outcome: wire.Succeeded, Output: "done"}}
 	if killed {
-		end = gateway.End{LogID: logID, Killed: true, Result: gateway.Result{Outcome: wire.Failed, Reason: "lost"}}
+		w.store(p, gateway.End{LogID: logID, Killed: true, Result: gateway.Result{Outcome: wire.Failed, Reason: "lost"}})
+		return
 	}
+	w.store(p, gateway.End{LogID: logID, Result: gateway.Result{Outcome: wire.Succeeded, Output: "done"}})
+}
+
+// end ends a run.
+func (w *world) end(p *process, logID int64, outcome string) {
+	w.t.Helper()
+	w.store(p, gateway.End{LogID: logID, Result: gateway.Result{Outcome: outcome}})
+}
+
+// store stores the end of a run, as the callback does.
+func (w *world) store(p *process, end gateway.End) {
+	w.t.Helper()
 	if _, err := w.sends.Finish(w.t.Context(), []string{"g"}, []gateway.End{end}); err != nil {
 		w.t.Fatal(err)
 	}
-	p.Stored([]int64{logID})
+	p.Stored([]int64{end.LogID})
 }
 
 // received waits until the executor has received n runs, and returns the last one.

@@ -12,7 +12,7 @@ SELECT u.number::integer AS number, c.names
 
 -- name: JobsByWord :many
 -- Walks the names with a word below a bound, by word and job, after a place. The place is the only lower bound, because an index scan with two of
--- them could begin at the lesser one. The index has the names, so that a name costs no block of its own.
+-- them could begin at the lesser one. The index has the names, so that jobs are not read.
 SELECT w.word, w.job_id AS id, w.group_name, w.name FROM job_words w
  WHERE (w.word, w.job_id) > (@after_word::text, @after_job::bigint) AND w.word < @hi
  ORDER BY w.word, w.job_id LIMIT @max_rows;

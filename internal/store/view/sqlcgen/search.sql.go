@@ -134,7 +134,7 @@ type JobsByWordRow struct {
 }
 
 // Walks the names with a word below a bound, by word and job, after a place. The place is the only lower bound, because an index scan with two of
-// them could begin at the lesser one. The index has the names, so that a name costs no block of its own.
+// them could begin at the lesser one. The index has the names, so that jobs are not read.
 func (q *Queries) JobsByWord(ctx context.Context, arg JobsByWordParams) ([]JobsByWordRow, error) {
 	rows, err := q.db.Query(ctx, jobsByWord,
 		arg.AfterWord,
