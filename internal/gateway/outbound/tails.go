@@ -71,7 +71,7 @@ func (t *tails) add(a *address.Attempt, now time.Time) bool {
 	return true
 }
 
-// full reports whether no further log is read: of a run that has failed, or of another one.
+// full reports whether there are too many logs to read another one. With those of failed runs, there may be twice as many.
 func (t *tails) full(failed bool) bool {
 	most := t.most
 	if failed {
