@@ -100,6 +100,19 @@ func TestTailsBounds(t *testing.T) {
 	}
 }
 
+// ends returns how many runs have a result with an outcome.
+func ends(w *world, outcome string) int {
+	runs := map[string]bool{}
+	w.set(func() {
+		for _, r := range w.results {
+			if r.Outcome == outcome {
+				runs[r.RunID] = true
+			}
+		}
+	})
+	return len(runs)
+}
+
 // While the log of a run is read and no other may be, the result of a succeeded run says so, and the log of a failed run is read nevertheless: also if the
 // executor reports the end before it answers.
 func TestUnreadLog(t *testing.T) {
@@ -111,6 +124,7 @@ func TestUnreadLog(t *testing.T) {
 		var run protocol.Run
 		if path == "/run" && json.Unmarshal(body, &run) == nil && run.Param == "early" {
 			w.end(p, run.LogID, wire.Failed)
+			w.eventually("the result of the run", func() bool { return ends(w, wire.Failed) == 2 })
 		}
 		return ""
 	}
