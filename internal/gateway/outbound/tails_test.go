@@ -100,31 +100,20 @@ func TestTailsBounds(t *testing.T) {
 	}
 }
 
-// ends returns how many runs have a result with an outcome.
-func ends(w *world, outcome string) int {
-	runs := map[string]bool{}
-	w.set(func() {
-		for _, r := range w.results {
-			if r.Outcome == outcome {
-				runs[r.RunID] = true
-			}
-		}
-	})
-	return len(runs)
-}
-
 // While the log of a run is read and no other may be, the result of a succeeded run says so, and the log of a failed run is read nevertheless: also if the
 // executor reports the end before it answers.
 func TestUnreadLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.mostTails = 1
+	first, succeeded, failed, early := offerOf(1), offerOf(2), offerOf(3), offerOf(4)
+	early.Param = "early"
 	var p *process
 	w.exec.answer = func(path string, body []byte) string {
 		var run protocol.Run
-		if path == "/run" && json.Unmarshal(body, &run) == nil && run.Param == "early" {
+		if path == "/run" && json.Unmarshal(body, &run) == nil && run.Param == early.Param {
 			w.end(p, run.LogID, wire.Failed)
-			w.eventually("the result of the run", func() bool { return ends(w, wire.Failed) == 2 })
+			w.endOf(early)
 		}
 		return ""
 	}
@@ -134,24 +123,22 @@ func TestUnreadLog(t *testing.T) {
 		w.set(func() { n = len(w.linesOf[o.RunID]) })
 		return n
 	}
-	start := func(job int64, param string) (wire.Offer, int64) {
-		o := offerOf(job)
-		o.Param = param
+	start := func(o wire.Offer) (logID int64) {
 		w.accepted(instance, o)
-		return o, w.received(int(job)).LogID
+		return w.received(int(o.JobID)).LogID
 	}
-	first, _ := start(1, "") // runs to the end of the test
+	startAndEnd := func(o wire.Offer, outcome string) {
+		id := start(o)
+		w.eventually("the executor's answer is stored", func() bool { return w.state(o) == "taken" })
+		w.end(p, id, outcome)
+	}
+	start(first) // it runs to the end of the test
 	w.eventually("the first lines of the first run", func() bool { return linesOf(first) > 0 })
 
-	succeeded, id := start(2, "")
-	w.eventually("the executor's answer is stored", func() bool { return w.state(succeeded) == "taken" })
-	w.end(p, id, wire.Succeeded)
+	startAndEnd(succeeded, wire.Succeeded)
 	if r := w.endOf(succeeded); r.Outcome != wire.Succeeded || r.Message != unreadLog || r.LastLine != 0 {
 		t.Errorf("the succeeded run: %+v", r)
 	}
-	failed, id := start(3, "")
-	w.eventually("the executor's answer is stored", func() bool { return w.state(failed) == "taken" })
-	w.end(p, id, wire.Failed)
 	logged := func(o wire.Offer) {
 		t.Helper()
 		if r := w.endOf(o); r.Outcome != wire.Failed || r.Message == unreadLog {
@@ -159,8 +146,9 @@ func TestUnreadLog(t *testing.T) {
 		}
 		w.eventually("the log of the failed run", func() bool { return linesOf(o) == 3 })
 	}
+	startAndEnd(failed, wire.Failed)
 	logged(failed)
-	early, _ := start(4, "early")
+	start(early)
 	logged(early)
 	if linesOf(succeeded) > 0 {
 		t.Error("the log of the succeeded run is read")

@@ -252,8 +252,7 @@ func TestFindCostsTheSame(t *testing.T) {
 		if scenes[i].name == "states of groups" {
 			continue // grows up to 1,000 jobs of each state
 		}
-		most := max(2*before[i], fewBlocks)
-		if after > most {
+		if after > max(2*before[i], fewBlocks) {
 			t.Errorf("%s: %d blocks among %d jobs, %d among %d", scenes[i].name, before[i], few, after, many)
 		}
 	}
