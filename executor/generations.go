@@ -2,7 +2,6 @@ package executor
 
 import (
 	"bytes"
-	"encoding/hex"
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
@@ -81,21 +80,31 @@ func endedKeyOf(k attemptKey) (e endedKey, ok bool) {
 	if int(e.attempt) != k.attempt {
 		return e, false
 	}
-	var digits [32]byte
-	n := 0
-	for i := range dashed {
-		c := k.run[i]
-		if c >= 'A' && c <= 'F' {
-			return e, false // another spelling of the same number, and so another key
+	digits := k.run
+	for i := range e.run {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			digits = digits[1:]
 		}
-		if i != 8 && i != 13 && i != 18 && i != 23 {
-			digits[n] = c
-			n++
+		high, low := hexDigits[digits[0]], hexDigits[digits[1]]
+		if high|low > 0xf {
+			return e, false
 		}
+		e.run[i] = high<<4 | low
+		digits = digits[2:]
 	}
-	_, err := hex.Decode(e.run[:], digits[:])
-	return e, err == nil
+	return e, true
 }
+
+// hexDigits has the value of each lower-case hexadecimal digit, and 0xff for other bytes. A number in another spelling is another key.
+var hexDigits = func() (values [256]byte) {
+	for i := range values {
+		values[i] = 0xff
+	}
+	for i, c := range []byte("0123456789abcdef") {
+		values[c] = byte(i)
+	}
+	return values
+}()
 
 // add remembers the outcome of an attempt. It returns false if the key is not a UUID in Belfry's spelling or the
 // attempt number is too large.

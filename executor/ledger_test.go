@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
@@ -175,6 +176,32 @@ func TestLedgerForgetsInTime(t *testing.T) {
 			l.finish(e, wire.Succeeded)
 			l.free(e)
 			l.settle(key, now)
+		}
+	}
+}
+
+// The ledger stores the number of a run's id, so exactly one spelling of a number may be a key.
+func TestEndedKeys(t *testing.T) {
+	const run = "01a1f9bb-2df5-8ba8-ba94-ebf58858211d"
+	key, ok := endedKeyOf(attemptKey{run, 3})
+	if got := hex.EncodeToString(key.run[:]); !ok || got != strings.ReplaceAll(run, "-", "") || key.attempt != 3 {
+		t.Errorf("%s has the key %s, attempt %d, %v", run, got, key.attempt, ok)
+	}
+	for i := range run {
+		for _, c := range []byte("-gG/:@`A\x00\xff") {
+			other := []byte(run)
+			if other[i] == c {
+				continue
+			}
+			other[i] = c
+			if _, ok := endedKeyOf(attemptKey{string(other), 3}); ok {
+				t.Errorf("%q has a key", other)
+			}
+		}
+	}
+	for _, k := range []attemptKey{{"", 1}, {run[1:], 1}, {run + "0", 1}, {run, 1 << 40}} {
+		if _, ok := endedKeyOf(k); ok {
+			t.Errorf("%+v has a key", k)
 		}
 	}
 }

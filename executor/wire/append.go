@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -209,10 +210,18 @@ func appendRaw(b []byte, values [][]byte) []byte {
 	return append(b, ']')
 }
 
+// plain contains the bytes that encoding/json writes into a string as they are.
+var plain = func() (p [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		p[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return p
+}()
+
 // appendString appends a JSON string. It uses encoding/json for text that needs an escape.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= utf8.RuneSelf {
+		if !plain[s[i]] {
 			quoted, err := json.Marshal(s)
 			if err != nil {
 				panic(err) // cannot happen: every string has a JSON form

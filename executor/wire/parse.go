@@ -211,22 +211,20 @@ func (p *parser) again(name, last string) string {
 // string parses a string. If it equals last, string returns last and makes no copy.
 func (p *parser) string(last string) string {
 	p.need(`"`)
-	for i, c := range p.rest {
-		switch {
-		case p.failed, c == '\\', c < ' ', c >= 0x80:
-			p.failed = true
-			return ""
-		case c == '"':
-			text := p.rest[:i]
-			p.rest = p.rest[i+1:]
-			if string(text) == last {
-				return last
-			}
-			return string(text)
-		}
+	end := 0
+	for end < len(p.rest) && (plain[p.rest[end]] || p.rest[end] == '<' || p.rest[end] == '>' || p.rest[end] == '&') {
+		end++
 	}
-	p.failed = true
-	return ""
+	if p.failed || end == len(p.rest) || p.rest[end] != '"' {
+		p.failed = true
+		return ""
+	}
+	text := p.rest[:end]
+	p.rest = p.rest[end+1:]
+	if string(text) == last {
+		return last
+	}
+	return string(text)
 }
 
 func (p *parser) number(name string) int64 {

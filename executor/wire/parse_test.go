@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"testing"
@@ -63,6 +64,7 @@ func ordinary() [][]byte {
 		offersOf("boot", 41, offer, offer),
 		offersOf("boot", 0, offer),
 		offersOf("boot", 41, traced, offer, labelled),
+		bytes.Replace(offersOf("boot", 41, offer), []byte("nightly"), []byte("<a> & b"), 1), // as other languages may write it
 		EncodeResults(load, [][]byte{AppendResult(nil, &result), AppendResult(nil, &Result{Outcome: Succeeded})}),
 		Encode(Answer{V: 1, Instance: "host-1", BootID: "b", Load: load, Verdicts: []Verdict{
 			{RunID: "r", Attempt: 1, Verdict: Accepted}, {RunID: "s", Attempt: 2, Verdict: Refused, Reason: RefusedFull}, {RunID: "t", Attempt: 1, Verdict: Ended, Outcome: Succeeded}}}),
