@@ -19,7 +19,7 @@ type bug struct {
 	change planting
 	why    string // the consequence
 	seeds  int    // the number of seeds that must suffice to find it
-	rare   bool   // it takes hundreds of seeds, so only SIM_PLANTED=all and `.ci/long planted` plant it
+	rare   bool   // it takes very many seeds, or a build of nearly everything, so only SIM_PLANTED=all and `.ci/long planted` plant it
 }
 
 var bugs = []bug{
@@ -67,12 +67,12 @@ var bugs = []bug{
 	{
 		name: "the lease is not checked", seam: "elapsed",
 		change: expression("min($, wire.LeaseTTL-1)"), // the fence uses it too
-		why:    "an executor that was cut off starts attempts that were declared lost", seeds: 500,
+		why:    "an executor that was cut off starts attempts that were declared lost", seeds: 500, rare: true,
 	},
 	{
 		name: "no check at the start", seam: "fence-at-start",
 		change: expression("$ && x.lease.over(now)"),
-		why:    "an executor that was frozen with an accepted attempt starts it once its heartbeat is confirmed", seeds: 500,
+		why:    "an executor that was frozen with an accepted attempt starts it once its heartbeat is confirmed", seeds: 500, rare: true,
 	},
 	{
 		name: "the beat is read when the offer is sent", seam: "beat-of-offer",

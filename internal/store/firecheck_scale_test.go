@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// TestFireCheckScales checks the fire times of busy jobs among very many idle ones, over a history of hundreds of thousands of
+// TestFireCheckScales checks the fire times of busy jobs among very many idle ones, over a history of over a hundred thousand
 // runs. No page may read a big table sequentially, neither with the statistics of empty tables nor with the actual ones.
 func TestFireCheckScales(t *testing.T) {
 	if testing.Short() {
@@ -26,7 +26,8 @@ func TestFireCheckScales(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	const idle, busy, seconds = 200_000, 30, 10_000
+	idle, busy := volume(100_000, 200_000), volume(12, 30)
+	const seconds = 10_000
 	end := aMinuteAgo(s)
 	fillAuditWorld(t, s, idle, busy, seconds, end)
 	w := &scale{t: t, s: s, slowest: make(map[string]time.Duration)}
@@ -44,7 +45,7 @@ func TestFireCheckScales(t *testing.T) {
 		before := w.read(bigTables)
 		for i := range 8 {
 			timed("500 idle jobs", func() error {
-				_, n, next, _, err := check.Unexplained(t.Context(), end.Add(-time.Hour), end, firecheck.Cursor{Job: domain.JobID(busy + i*20_000)}, 500, 20_000)
+				_, n, next, _, err := check.Unexplained(t.Context(), end.Add(-time.Hour), end, firecheck.Cursor{Job: domain.JobID(busy + i*10_000)}, 500, 20_000)
 				if err == nil && (n != 500 || next.Job == 0) {
 					err = fmt.Errorf("%d fire times, next %+v", n, next)
 				}

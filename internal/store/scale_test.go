@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,14 +18,25 @@ import (
 )
 
 // The size of the world, and of a batch.
+var (
+	manyJobs = volume(250_000, 1_000_000)
+	manyPast = volume(300_000, 1_200_000)
+)
+
 const (
-	manyJobs = 1_000_000
-	manyPast = 1_200_000
 	manyLive = 50_000
 	batch    = 1000
 )
 
-// TestQueriesScale runs the hot methods on a million jobs, 1.2 million past runs and fifty thousand live runs. It runs eight
+// volume returns a number of rows: the second one in the long tier.
+func volume(short, long int) int {
+	if os.Getenv("BELFRY_TEST_LONG") != "" {
+		return long
+	}
+	return short
+}
+
+// TestQueriesScale runs the hot methods on very many jobs and past runs, and fifty thousand live runs. It runs eight
 // rounds of full batches with the statistics of empty tables, and eight with true statistics, all on one connection.
 // Postgres's counters show how many rows sequential scans have read. A nested loop over full batches would take seconds.
 func TestQueriesScale(t *testing.T) {
@@ -67,10 +79,10 @@ func fillWorld(t *testing.T, s *store.Store) {
 		SELECT 'g', 'j' || i, true, 'fixed_rate', $1::jsonb, 1, now(), now() FROM generate_series(1, $2) i`, jobSpec, manyJobs)
 	exec(t, s, `INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
 		SELECT i, 1, $1::jsonb, now(), now(), 'test', 'created' FROM generate_series(1, $2) i`, jobSpec, manyJobs)
-	// Every 40th job is due in 4 s. Planning reads the pauses of every tenth of these.
+	// 25,000 jobs are due in 4 s. Planning reads the pauses of every tenth of these.
 	exec(t, s, `INSERT INTO job_due (job_id, version, next_fire_time, next_due_at, paused_until)
-		SELECT i, 1, f, f, CASE WHEN i % 400 = 0 THEN now() + interval '1 hour' END FROM (SELECT i, date_trunc('ms', now()) + CASE WHEN i % 40 = 0 THEN interval '4 s' ELSE i * interval '0.1 s' + interval '1 h' END AS f
-		  FROM generate_series(1, $1::int) i) x`, manyJobs)
+		SELECT i, 1, f, f, CASE WHEN i % (10 * $2) = 0 THEN now() + interval '1 hour' END FROM (SELECT i, date_trunc('ms', now()) + CASE WHEN i % $2::int = 0 THEN interval '4 s' ELSE i * interval '0.1 s' + interval '1 h' END AS f
+		  FROM generate_series(1, $1::int) i) x`, manyJobs, manyJobs/25_000)
 	// Every tenth job was paused yesterday.
 	exec(t, s, `INSERT INTO job_pauses (job_id, from_at, to_at, reason, paused_by)
 		SELECT i * 10, now() - interval '2 days', now() - interval '1 day', 'disks', 'ann' FROM generate_series(1, $1 / 10) i`, manyJobs)

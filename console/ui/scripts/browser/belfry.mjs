@@ -166,18 +166,19 @@ function speak(nats, token, name, what, good, bad = /-ERR/) {
   });
 }
 
-/** provider runs the identity provider (OpenID Connect) of the API's tests. */
+/** provider runs the identity provider (OpenID Connect) of the API's tests. PROVIDER is the binary; without it, provider builds one. */
 export async function provider() {
   const work = mkdtempSync(join(tmpdir(), "belfry-provider-"));
-  const binary = join(work, "provider");
+  const binary = process.env.PROVIDER ?? join(work, "provider");
   const cwd = fileURLToPath(new URL("../../../api/testdata/oidcserver", import.meta.url));
   try {
     const env = { ...process.env, GOWORK: "off" }; // the provider's module is not in the workspace
-    await new Promise((resolve, reject) =>
-      execFile("go", ["build", "-o", binary, "."], { cwd, env }, (e, _, said) =>
-        e ? reject(new Error(`${e.message}\n${said}`)) : resolve(),
-      ),
-    );
+    if (!process.env.PROVIDER)
+      await new Promise((resolve, reject) =>
+        execFile("go", ["build", "-o", binary, "."], { cwd, env }, (e, _, said) =>
+          e ? reject(new Error(`${e.message}\n${said}`)) : resolve(),
+        ),
+      );
   } catch (e) {
     rmSync(work, { recursive: true, force: true });
     throw e;
