@@ -145,17 +145,18 @@ var ErrReadOnly = domain.NewError(domain.Unavailable, "it is a standby, or read-
 
 // Check reports whether Postgres accepts writes, by writing a few bytes to its log without a table. It also fails on a standby, and
 // while a commit waits for a synchronous standby that is gone. Every spaceEvery calls, it also checks that Postgres can write files. All errors have the
-// code Unavailable.
+// code Unavailable. Its statement also reads the clock.
 func (s *Store) Check(ctx context.Context) error {
-	wrote := false
+	wrote, now, sent := false, time.Time{}, time.Now()
 	err := s.pool.QueryRow(ctx, `SELECT CASE WHEN current_setting('transaction_read_only')::boolean THEN false
-  ELSE pg_logical_emit_message(true, 'belfry', '') IS NOT NULL END`).Scan(&wrote)
+  ELSE pg_logical_emit_message(true, 'belfry', '') IS NOT NULL END, clock_timestamp()`).Scan(&wrote, &now)
 	switch {
 	case err != nil:
 		return domain.WrapError(domain.Unavailable, "write to Postgres", err)
 	case !wrote:
 		return ErrReadOnly
 	}
+	s.noteClock(sent, now)
 	if s.checks.Add(1)%spaceEvery != 1 && !s.noSpace.Load() {
 		return nil
 	}

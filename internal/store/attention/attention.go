@@ -331,6 +331,9 @@ func (s *Store) Ended(ctx context.Context, ids []string) error {
 
 // InstancesSeen ends the acknowledgements of the absence of executors in groups that have live instances.
 func (s *Store) InstancesSeen(ctx context.Context, groups []string) error {
+	if len(groups) == 0 {
+		return nil
+	}
 	ids := make([]string, len(groups))
 	for i, g := range groups {
 		ids[i] = string(GroupWithoutExecutors) + ":" + g

@@ -12,13 +12,10 @@ import (
 )
 
 // Postgres reads the state of the Postgres server, as far as it slows down or stops the engine.
-type Postgres struct {
-	pool *pgxpool.Pool
-	q    *sqlcgen.Queries
-}
+type Postgres struct{ pool *pgxpool.Pool }
 
 // NewPostgres returns a Postgres on a pool whose connections have Belfry's schema on their search path.
-func NewPostgres(pool *pgxpool.Pool) *Postgres { return &Postgres{pool, sqlcgen.New(pool)} }
+func NewPostgres(pool *pgxpool.Pool) *Postgres { return &Postgres{pool} }
 
 // Pressure is how far the engine is behind, and how full Postgres is.
 type Pressure struct {
@@ -30,14 +27,21 @@ type Pressure struct {
 }
 
 // Pressure reads how far the engine is behind, and how full Postgres is. It costs little.
-func (p *Postgres) Pressure(ctx context.Context) (Pressure, error) {
-	overdue, err := p.q.Overdue(ctx)
-	if err != nil {
-		return Pressure{}, pgerr.Translate(err)
-	}
-	out := Pressure{Unfired: overdue.Runs, Unplanned: overdue.Jobs}
-	err = p.pool.QueryRow(ctx, connections+`, pg_database_size(current_database())`).Scan(&out.Connections, &out.MaxConnections, &out.Bytes)
-	return out, pgerr.Translate(err)
+func (p *Postgres) Pressure(ctx context.Context) (out Pressure, err error) {
+	err = p.read(ctx, func(tx pgx.Tx) error {
+		overdue, err := sqlcgen.New(tx).Overdue(ctx)
+		if err != nil {
+			return err
+		}
+		out = Pressure{Unfired: overdue.Runs, Unplanned: overdue.Jobs}
+		return tx.QueryRow(ctx, connections+`, pg_database_size(current_database())`).Scan(&out.Connections, &out.MaxConnections, &out.Bytes)
+	})
+	return out, err
+}
+
+// read runs statements that belong together in one transaction.
+func (p *Postgres) read(ctx context.Context, statements func(pgx.Tx) error) error {
+	return pgerr.Translate(pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, statements))
 }
 
 // connections selects the connections to the server, and how many accounts other than superusers can have. The query is here because sqlc does not
@@ -54,18 +58,20 @@ type Presence struct {
 }
 
 // Presence reads which processes of Belfry are at work. It costs little, and reads no large table.
-func (p *Postgres) Presence(ctx context.Context) (Presence, error) {
-	var out Presence
-	seconds, err := p.q.SchedulerSilence(ctx)
-	if err != nil {
-		return Presence{}, pgerr.Translate(err)
-	}
-	out.SchedulerSilence = time.Duration(seconds * float64(time.Second))
-	if err := p.pool.QueryRow(ctx, connections).Scan(&out.Connections, &out.MaxConnections); err != nil {
-		return Presence{}, pgerr.Translate(err)
-	}
-	out.Processes, err = processes(ctx, p.pool)
-	return out, pgerr.Translate(err)
+func (p *Postgres) Presence(ctx context.Context) (out Presence, err error) {
+	err = p.read(ctx, func(tx pgx.Tx) error {
+		seconds, err := sqlcgen.New(tx).SchedulerSilence(ctx)
+		if err != nil {
+			return err
+		}
+		out.SchedulerSilence = time.Duration(seconds * float64(time.Second))
+		if err := tx.QueryRow(ctx, connections).Scan(&out.Connections, &out.MaxConnections); err != nil {
+			return err
+		}
+		out.Processes, err = processes(ctx, tx)
+		return err
+	})
+	return out, err
 }
 
 // Blocker is a transaction that holds a lock for which processes of Belfry wait.

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
 // Process is a Belfry process that is connected to Postgres.
@@ -68,8 +67,8 @@ func (s *Store) System(ctx context.Context) (System, error) {
 }
 
 // processes lists the connected processes. The query is here because sqlc does not know pg_stat_activity.
-func processes(ctx context.Context, pool *pgxpool.Pool) ([]Process, error) {
-	rows, err := pool.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)
+func processes(ctx context.Context, db sqlcgen.DBTX) ([]Process, error) {
+	rows, err := db.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)
   FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry %'
  GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 500`)
 	if err != nil {
