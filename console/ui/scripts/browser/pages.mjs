@@ -57,8 +57,7 @@ export function pages(stage) {
     await page.keyboard.press("Enter");
     await page.waitForURL(/\/jobs\/\d+$/);
     await page.keyboard.press("Control+k");
-    await focusedIn(page.getByRole("dialog"));
-    await page.keyboard.type("nightly-rep");
+    await page.keyboard.type("nightly-rep"); // at once: "n" alone would open the form of a new job
     await page.getByRole("option", { name: "nightly-report" }).waitFor();
     await page.keyboard.press("Enter");
     await heading(page, "nightly-report");

@@ -12,11 +12,14 @@ export interface Command {
   run: () => void;
 }
 
-/** Palette searches pages, actions, groups, jobs, tags and instances. A run's id opens the run. */
+/**
+ * Palette searches pages, actions, groups, jobs, tags and instances. A run's id opens the run. It opens without a transition, and its
+ * field has the focus at once: what is typed directly after Ctrl K would otherwise be lost, or be taken for shortcuts of the page.
+ */
 export function Palette({ opened, onClose, commands }: { opened: boolean; onClose: () => void; commands: Command[] }) {
   const t = useT();
   return (
-    <Modal.Root opened={opened} onClose={onClose} padding={0} yOffset="10vh">
+    <Modal.Root opened={opened} onClose={onClose} padding={0} yOffset="10vh" transitionProps={{ duration: 0 }}>
       <Modal.Overlay />
       <Modal.Content aria-label={t("palette.open")}>
         <Modal.Body>{opened && <Inner onClose={onClose} commands={commands} />}</Modal.Body>
@@ -79,6 +82,7 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
   return (
     <div onKeyDown={onKey}>
       <TextInput
+        autoFocus
         data-autofocus
         size="md"
         variant="unstyled"

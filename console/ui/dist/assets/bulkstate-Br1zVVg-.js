@@ -1,0 +1,1 @@
+import{U as e,qn as t}from"./index-D_N8B5hy.js";var n=t(),r={waiting:``,running:`pill-live`,done:`pill-good`,stopped:`pill-warn`,failed:`pill-bad`};function i({state:t}){let i=e();return(0,n.jsx)(`span`,{className:`pill ${r[t]}`,children:i(`bulk.state.${t}`)})}export{i as t};
