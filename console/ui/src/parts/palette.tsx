@@ -14,7 +14,7 @@ export interface Command {
 
 /**
  * Palette searches pages, actions, groups, jobs, tags and instances. A run's id opens the run. It opens without a transition, and its
- * field has the focus at once: what is typed directly after Ctrl K would otherwise be lost, or be taken for shortcuts of the page.
+ * field has the focus at once: characters typed directly after Ctrl K would otherwise be lost, or act as shortcuts of the page.
  */
 export function Palette({ opened, onClose, commands }: { opened: boolean; onClose: () => void; commands: Command[] }) {
   const t = useT();
