@@ -115,7 +115,7 @@ func addGateway(p *process, s *store.Store, nc *nats.Conn, g gatewayParts) error
 	}
 	keeper := ends.New(sends, callbacks, letter, fleet.Stored, p.log)
 	server := inbound.New(groups, fleet, keeper, p.log)
-	p.add("groups of XXL-JOB executors", groups.Run)
+	p.group.Add(lifecycle.Component{Name: "groups of XXL-JOB executors", Run: groups.Run, Ready: groups.Ready()})
 	p.add("callbacks on disk", keeper.Run)
 	p.group.Add(lifecycle.Component{Name: "addresses of XXL-JOB executors", Run: fleet.Run, StopTimeout: outbound.StopTime})
 	p.add("gateway", func(ctx context.Context) error {

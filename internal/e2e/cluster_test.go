@@ -158,7 +158,16 @@ func logIn(t testing.TB, server, password string) (*client.Client, string) {
 }
 
 // role starts a scheduler, dispatcher or console and waits until it is ready.
+// role starts a role and waits until it is ready.
 func (c *cluster) role(role string, env []string, args ...string) *process {
+	c.t.Helper()
+	p := c.starting(role, env, args...)
+	p.logs(`"msg":"ready"`)
+	return p
+}
+
+// starting starts a role.
+func (c *cluster) starting(role string, env []string, args ...string) *process {
 	c.t.Helper()
 	env = append([]string{
 		"BELFRY_DATABASE_URL=" + c.dbURL, "BELFRY_NATS_URL=" + c.natsURL, "BELFRY_LOG_FORMAT=json",
@@ -166,9 +175,7 @@ func (c *cluster) role(role string, env []string, args ...string) *process {
 		"BELFRY_NATS_REPLICAS=" + strconv.Itoa(max(1, c.replicas)),
 		"BELFRY_NATS_ISSUER_SEED=" + filepath.Join(c.dir, "issuer.seed"), "BELFRY_ADMIN_PASSWORD=" + adminPassword,
 	}, append(slices.Clone(c.env), env...)...)
-	p := launch(c.t, role, "belfry", c.dir, env, append([]string{role}, args...)...)
-	p.logs(`"msg":"ready"`)
-	return p
+	return launch(c.t, role, "belfry", c.dir, env, append([]string{role}, args...)...)
 }
 
 func (c *cluster) scheduler(env ...string) *process  { c.t.Helper(); return c.role("scheduler", env) }

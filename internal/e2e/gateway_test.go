@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/freeport"
+	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/xxl/xxltest"
 )
 
@@ -227,22 +231,9 @@ func killed(t *testing.T, api *client.Client) {
 // wrongToken checks that a client with another token registers nothing.
 func wrongToken(t *testing.T, gateway string) {
 	t.Helper()
-	body := `{"registryGroup": "EXECUTOR", "registryKey": "` + xxlApp + `", "registryValue": "http://127.0.0.1:1/"}`
 	for _, token := range []string{"", "default_token"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gateway+"/api/registry", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("XXL-JOB-ACCESS-TOKEN", token)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer := make([]byte, 1000)
-		n, _ := resp.Body.Read(answer)
-		resp.Body.Close()
-		if !strings.Contains(string(answer[:n]), `"code":500`) {
-			t.Errorf("the token %q is answered with %s", token, answer[:n])
+		if answer := registers(t.Context(), gateway, token); !strings.Contains(answer, `"code":500`) {
+			t.Errorf("the token %q is answered with %s", token, answer)
 		}
 	}
 }
@@ -253,6 +244,57 @@ func (c *cluster) gatewayRole(name string, env ...string) (*process, string) {
 	port := rig.FreePort(c.t)
 	p := c.role("gateway", env, "--http", "127.0.0.1:"+port, "--spool-dir", filepath.Join(c.dir, "callbacks-"+name))
 	return p, "http://127.0.0.1:" + port
+}
+
+// A gateway answers nobody before it knows which groups are open. Otherwise it would refuse executors that call during its start.
+func TestGatewayStartsWithItsGroups(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	openXXL(t, c.api)
+	lock := pgtest.Begin(t, c.db)
+	if _, err := lock.Exec(t.Context(), `LOCK TABLE gateway_groups`); err != nil {
+		t.Fatal(err)
+	}
+	port := rig.FreePort(t)
+	p := c.starting("gateway", nil, "--http", "127.0.0.1:"+port, "--spool-dir", filepath.Join(c.dir, "callbacks"))
+	eventually(t, patience, "the gateway waits for its groups", func() bool {
+		return queryOne[bool](t, c.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'belfry gateway %')`)
+	})
+	written, answer := make(chan struct{}), make(chan string, 1)
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(written) }})
+	go func() { answer <- registers(ctx, "http://127.0.0.1:"+port, xxlToken) }()
+	select {
+	case <-written:
+	case text := <-answer:
+		t.Fatal(text)
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text := <-answer; !strings.Contains(text, `"code":200`) {
+		t.Errorf("a registration during the start is answered with %s", text)
+	}
+	p.logs(`"msg":"ready"`)
+}
+
+// registers sends the registration of an executor that does not exist, and returns the answer or the error.
+func registers(ctx context.Context, gateway, token string) string {
+	body := `{"registryGroup": "EXECUTOR", "registryKey": "` + xxlApp + `", "registryValue": "http://127.0.0.1:1/"}`
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, gateway+"/api/registry", strings.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	req.Header.Set("XXL-JOB-ACCESS-TOKEN", token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // While a run is at an executor, its gateway is killed. Another gateway takes the executor over: the run goes on, its callback is stored once, and it is not started again. Later runs

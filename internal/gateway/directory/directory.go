@@ -14,6 +14,7 @@ import (
 	"crypto/subtle"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,11 +56,14 @@ type Directory struct {
 	store Store
 	log   *slog.Logger
 	now   atomic.Pointer[snapshot]
+
+	first sync.Once
+	ready chan struct{} // closed after the first reading
 }
 
-// New returns a Directory that knows no groups until it has read them.
+// New returns a Directory that knows no groups, and so refuses everybody, until it has read them.
 func New(s Store, log *slog.Logger) *Directory {
-	d := &Directory{store: s, log: log}
+	d := &Directory{store: s, log: log, ready: make(chan struct{})}
 	d.now.Store(&snapshot{})
 	return d
 }
@@ -102,6 +106,7 @@ func (d *Directory) Read(ctx context.Context) error {
 	}
 	d.report(ctx, next)
 	d.now.Store(next)
+	d.first.Do(func() { close(d.ready) })
 	return nil
 }
 
@@ -115,8 +120,8 @@ func (d *Directory) report(ctx context.Context, next *snapshot) {
 	}
 }
 
-// Ready reports whether the groups were read.
-func (d *Directory) Ready() bool { return d.now.Load().byApp != nil }
+// Ready is closed when the groups were read for the first time.
+func (d *Directory) Ready() <-chan struct{} { return d.ready }
 
 // Group returns an open group by its name.
 func (d *Directory) Group(name string) (gateway.Group, bool) {

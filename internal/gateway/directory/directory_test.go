@@ -55,6 +55,15 @@ func group(name, app, token string, networks ...string) gateway.Group {
 	return g
 }
 
+func ready(d *directory.Directory) bool {
+	select {
+	case <-d.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
 func TestSpeakers(t *testing.T) {
 	broken := group("e", "e", "", "10.0.0.0/8")
 	broken.Fault = errors.New("sealed with another key")
@@ -63,11 +72,11 @@ func TestSpeakers(t *testing.T) {
 	}}
 	var log strings.Builder
 	d := directory.New(s, slog.New(slog.NewTextHandler(&log, nil)))
-	if _, err := d.Speaker(t.Context(), "App.A", "secret", netip.MustParseAddr("10.0.0.1")); !errors.Is(err, directory.ErrDenied) || d.Ready() {
+	if _, err := d.Speaker(t.Context(), "App.A", "secret", netip.MustParseAddr("10.0.0.1")); !errors.Is(err, directory.ErrDenied) || ready(d) {
 		t.Errorf("before the first reading: %v", err)
 	}
 	for range 2 {
-		if err := d.Read(t.Context()); err != nil || !d.Ready() {
+		if err := d.Read(t.Context()); err != nil || !ready(d) {
 			t.Fatal(err)
 		}
 	}
