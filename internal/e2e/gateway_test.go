@@ -246,7 +246,7 @@ func (c *cluster) gatewayRole(name string, env ...string) (*process, string) {
 	return p, "http://127.0.0.1:" + port
 }
 
-// A gateway answers nobody before it knows which groups are open. Otherwise it would refuse executors that call during its start.
+// A gateway answers no request before it has read which groups are open. Otherwise it would refuse executors that call during its start.
 func TestGatewayStartsWithItsGroups(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

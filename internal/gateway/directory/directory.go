@@ -61,7 +61,7 @@ type Directory struct {
 	ready chan struct{} // closed after the first reading
 }
 
-// New returns a Directory that knows no groups, and so refuses everybody, until it has read them.
+// New returns a Directory. Until it has read the groups, it refuses all callers.
 func New(s Store, log *slog.Logger) *Directory {
 	d := &Directory{store: s, log: log, ready: make(chan struct{})}
 	d.now.Store(&snapshot{})
