@@ -21,6 +21,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/gateway"
 	"github.com/belfryhq/belfry/internal/store/group"
 	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
@@ -48,7 +49,7 @@ func newListWorld(tb testing.TB, jobs, runs int) *listWorld {
 	w := &listWorld{tb: tb, pool: s.Pool(), jobs: jobs, api: api.New(api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: &fleet{store: s}, Views: view.New(s.Pool()),
 		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
-		Groups: group.New(s.Pool()), AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
+		Groups: group.New(s.Pool()), Gateways: gateway.New(s.Pool(), strings.Repeat("k", 32)), AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool(), ""),
 		Reports:    statstore.New(s.Pool()),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
 	})}
@@ -180,6 +181,15 @@ func (w *listWorld) ask(name string, i int) time.Duration {
 		w.tb.Fatalf("%s: %d %s", path, rec.Code, rec.Body)
 	}
 	return took
+}
+
+// TestListsOfTheBenchmark requests each page of BenchmarkLists once.
+func TestListsOfTheBenchmark(t *testing.T) {
+	t.Parallel()
+	w := newListWorld(t, 100, 1000)
+	for name := range lists {
+		w.ask(name, 0)
+	}
 }
 
 // percentiles are in milliseconds.
