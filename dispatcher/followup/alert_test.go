@@ -237,9 +237,6 @@ func TestAlertOfTheEngine(t *testing.T) {
 
 // An alert that cannot be delivered is given up, at once if a retry cannot help, and remains visible.
 func TestAlertIsGivenUp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("NOT COVERED: ten deliveries of an alert, which take most of a minute")
-	}
 	a := newAlarm(t)
 	gone, broken := newReceiver(t, 404, 404), newReceiver(t, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500)
 	a.channel("gone", gone.URL)

@@ -208,7 +208,7 @@ func (p *parser) again(name, last string) string {
 	return p.string(last)
 }
 
-// string parses a string. If it equals last, string returns last and makes no copy.
+// string parses a string. If it equals last, string returns last and makes no copy. Some languages write <, > and & as they are.
 func (p *parser) string(last string) string {
 	p.need(`"`)
 	end := 0

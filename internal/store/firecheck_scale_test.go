@@ -15,8 +15,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// TestFireCheckScales checks the fire times of busy jobs among very many idle ones, over a history of over a hundred thousand
-// runs. No page may read a big table sequentially, neither with the statistics of empty tables nor with the actual ones.
+// TestFireCheckScales checks the fire times of busy jobs among very many idle ones, over a history of more than a hundred
+// thousand runs. No page may read a big table sequentially, neither with the statistics of empty tables nor with the actual ones.
 func TestFireCheckScales(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: the plans of the fire check's queries, with -short")
