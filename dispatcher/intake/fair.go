@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -16,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// FairConfig holds the dependencies and settings of a Fair. All fields but Bounds, Read and Registry are required.
+// FairConfig holds the dependencies and settings of a Fair. All fields but Bounds, Gather, Read and Registry are required.
 type FairConfig struct {
 	JetStream jetstream.JetStream
 	Log       *slog.Logger
@@ -26,7 +27,9 @@ type FairConfig struct {
 	Durable   string // the consumer that all dispatchers share
 	Workers   int
 	Limit     int // messages of one batch
-	Bounds    Bounds
+	// Gather is how long the first message of a batch waits for more messages. 0 means 2 ms. A larger value saves transactions.
+	Gather time.Duration
+	Bounds Bounds
 	// Handle handles a batch and acknowledges its messages. Several workers call it at once.
 	Handle func(ctx context.Context, batch []*Message)
 	// Excess stores messages of one group elsewhere, because the group exceeds its share. It acknowledges and counts them. One
@@ -61,6 +64,7 @@ type Fair struct {
 
 // NewFair returns a Fair.
 func NewFair(cfg FairConfig) *Fair {
+	cfg.Gather = cmp.Or(cfg.Gather, gatherTime)
 	f := &Fair{
 		cfg: cfg, warned: newLimits(warningsPerSecond, 1), turn: make(chan struct{}, 1), ready: make(chan struct{}, 1), beyond: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		closed: make(chan struct{}),
@@ -312,7 +316,7 @@ func (f *Fair) finish(q *queues, batch []*Message) {
 	notify(f.room)
 }
 
-// gather waits for a message, collects further messages for gatherTime, and returns them as a batch. It returns nil if no messages
+// gather waits for a message, collects further messages for a while, and returns them as a batch. It returns nil if no messages
 // will follow. One worker gathers at a time, so that the batches are large.
 func (f *Fair) gather() []*Message {
 	f.turn <- struct{}{}
@@ -324,13 +328,12 @@ func (f *Fair) gather() []*Message {
 		case <-f.closed:
 		}
 	}
-	if waiting < f.cfg.Limit && !over {
-		timer := time.NewTimer(gatherTime)
-		for full := false; !full; {
+	if !over {
+		timer := time.NewTimer(f.cfg.Gather)
+		for full := f.fillsBatch(); !full; {
 			select {
 			case <-f.ready: // possibly the signal for the first message
-				waiting, _ = f.state(f.queues)
-				full = waiting >= f.cfg.Limit
+				full = f.fillsBatch()
 			case <-timer.C:
 				full = true
 			case <-f.closed:
@@ -356,6 +359,13 @@ func (f *Fair) state(q *queues) (waiting int, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return q.waiting, !f.endedAt.IsZero()
+}
+
+// fillsBatch reports whether the messages fill a batch.
+func (f *Fair) fillsBatch() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.queues.waiting >= f.cfg.Limit || f.queues.bytes >= maxBatch
 }
 
 // overdue reports whether drainTime has passed since the end of the context. The caller holds the lock.

@@ -207,6 +207,39 @@ func TestHeadersCount(t *testing.T) {
 	}
 }
 
+// A batch waits for more messages, but not if those that wait fill one: by their number, or by their bytes.
+func TestGather(t *testing.T) {
+	for name, c := range map[string]struct {
+		messages, size int
+		waits          bool
+	}{
+		"one small message": {1, 10, true},
+		"the limit":         {2, 10, false},
+		"one large message": {1, maxBatch, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newBench(Bounds{})
+				f.cfg.Gather = time.Minute
+				close(f.gate)
+				f.begin(t)
+				for range c.messages {
+					f.send(t.Context(), "a", c.size)
+				}
+				synctest.Wait()
+				if waits := len(f.handled) == 0; waits != c.waits {
+					t.Errorf("it waits for more messages: %t", waits)
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if len(f.handled) != c.messages {
+					t.Errorf("after a minute, %d messages were handled", len(f.handled))
+				}
+			})
+		})
+	}
+}
+
 // While Postgres is unavailable, a full queue stops the fetcher, and nothing is shed.
 func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

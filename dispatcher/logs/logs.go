@@ -66,6 +66,7 @@ const (
 	durable    = "store"
 	batchMax   = 100 // messages per transaction
 	groupsKept = 20_000
+	gatherFor  = 50 * time.Millisecond // for one transaction; a reader of a live log does not notice it
 )
 
 // New returns a consumer that does nothing until Run.
@@ -78,7 +79,7 @@ func New(cfg Config) (*Consumer, error) {
 	c.fair = intake.NewFair(intake.FairConfig{
 		JetStream: cfg.JetStream, Log: cfg.Log, Registry: cfg.Registry, Kind: "log", Stream: wire.StreamLogs, Durable: durable,
 		Workers: 1, // so that the lines of an attempt are stored in order
-		Limit:   batchMax, Bounds: cfg.Bounds, Handle: c.keep, Excess: c.drop, Shed: c.shed,
+		Limit:   batchMax, Gather: gatherFor, Bounds: cfg.Bounds, Handle: c.keep, Excess: c.drop, Shed: c.shed,
 	})
 	return c, nil
 }
