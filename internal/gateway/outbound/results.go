@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	collectFor   = 10 * time.Millisecond  // results are published together
+	collectFor   = 25 * time.Millisecond  // results are published together
 	logFirst     = 500 * time.Millisecond // how long a result waits for the last lines of its log
 	lookEvery    = time.Second            // for results that are not settled
 	mostResults  = 1000                   // in one look

@@ -17,7 +17,7 @@ type sending struct {
 
 const (
 	mostSends = 100                  // in one statement
-	sendRest  = 2 * time.Millisecond // between two statements: many runs are due at the same instant
+	sendRest  = 8 * time.Millisecond // between two statements: many runs are due at the same instant
 )
 
 // recordSends records that the requests of attempts will be made now, and returns the instants of those that may be made, by log id. Attempts that are due at the same
