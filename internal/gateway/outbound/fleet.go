@@ -56,7 +56,7 @@ type Records interface {
 	Retried(ctx context.Context, runs []domain.RunID) ([]domain.RunID, error)
 	WireIDs(ctx context.Context, group string, jobs []domain.JobID) (map[domain.JobID]int64, error)
 	Script(ctx context.Context, job domain.JobID, version int) (gateway.Script, error)
-	Sweep(ctx context.Context, limit int) (int64, error)
+	Sweep(ctx context.Context, after int64, limit int) (next, deleted int64, err error)
 }
 
 // WireIDs knows the ids that jobs have for executors.
@@ -175,15 +175,15 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep deletes old sends. There are as many as runs, so it deletes batch after batch until few are left.
+// sweep deletes old sends. There are as many as runs, so each sweep looks at part after part.
 func (f *Fleet) sweep(ctx context.Context) {
 	for lifecycle.Pause(ctx, sweepEvery) {
-		for more := true; more && ctx.Err() == nil; {
-			n, err := f.Records.Sweep(ctx, sweepRows)
-			if err != nil && ctx.Err() == nil {
+		for next, more := int64(0), true; more && ctx.Err() == nil; {
+			var err error
+			if next, _, err = f.Records.Sweep(ctx, next, sweepRows); err != nil && ctx.Err() == nil {
 				f.Log.WarnContext(ctx, "cannot delete old runs of executors, retrying", "err", err)
 			}
-			more = err == nil && n >= sweepRows
+			more = err == nil && next > 0
 		}
 	}
 }

@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,34 +11,40 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// sweeper has old sends, and deletes some of them with each call.
+// sweeper has sends, of which some are old.
 type sweeper struct {
 	Records
-	left, calls atomic.Int64
+	old, after, calls atomic.Int64
 }
 
-func (s *sweeper) Sweep(_ context.Context, limit int) (int64, error) {
+func (s *sweeper) Sweep(_ context.Context, after int64, limit int) (next, deleted int64, err error) {
 	s.calls.Add(1)
-	n := min(s.left.Load(), int64(limit))
-	s.left.Add(-n)
-	return n, nil
+	if !s.after.CompareAndSwap(after, after+int64(limit)) {
+		return 0, 0, fmt.Errorf("the sweep continues after %d, not %d", after, s.after.Load())
+	}
+	if next = s.after.Load(); next >= s.old.Load() {
+		s.after.Store(0)
+		return 0, 0, nil
+	}
+	return next, int64(limit), nil
 }
 
-// One sweep deletes all old sends, however many there are, and makes few calls if there are none.
-func TestSweepDeletesAll(t *testing.T) {
+// One sweep looks at all old sends, part after part, however many there are, and makes one call if there are none.
+func TestSweepLooksAtAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		records := &sweeper{}
-		records.left.Store(20*sweepRows + 1)
+		records.old.Store(20*sweepRows + 1)
 		f := &Fleet{Config: Config{Records: records}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { f.sweep(ctx) })
 		lifecycle.Pause(ctx, sweepEvery+1)
 		synctest.Wait()
-		if left, calls := records.left.Load(), records.calls.Load(); left != 0 || calls != 21 {
-			t.Errorf("%d sends are left after %d calls", left, calls)
+		if calls := records.calls.Load(); calls != 21 {
+			t.Errorf("the sweep made %d calls", calls)
 		}
+		records.old.Store(0)
 		lifecycle.Pause(ctx, sweepEvery)
 		synctest.Wait()
 		if calls := records.calls.Load(); calls != 22 {

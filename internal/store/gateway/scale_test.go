@@ -63,7 +63,7 @@ func TestStatementsScale(t *testing.T) {
 			check("Finish", func() error { _, err := w.Finish(t.Context(), []string{"g"}, ends); return err })
 			check("Results", func() error { _, err := w.Results(t.Context(), ids); return err })
 			check("Settle", func() error { _, err := w.Settle(t.Context(), settled); return err })
-			check("Sweep", func() error { _, err := w.Sweep(t.Context(), 100); return err })
+			check("Sweep", func() error { _, _, err := w.Sweep(t.Context(), 0, 100); return err })
 			check("Remove", func() error { _, err := w.Remove(t.Context(), "other", a.Hold()); return err })
 			w.expire()
 			check("TakeOver", func() error {

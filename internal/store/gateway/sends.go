@@ -358,10 +358,11 @@ func (s *Store) WireIDs(ctx context.Context, group string, jobs []domain.JobID) 
 	return out, pgerr.Translate(err)
 }
 
-// Sweep deletes sends that need no longer be kept, at most twice limit, and returns their number. All processes may call it.
-func (s *Store) Sweep(ctx context.Context, limit int) (int64, error) {
-	n, err := s.q.Sweep(ctx, int32(limit))
-	return n, pgerr.Translate(err)
+// Sweep looks at up to limit sends with log ids above after, and deletes those that need no longer be kept. It returns their number, and the log id after which the next call
+// continues: 0 if that is not necessary. All processes may call it.
+func (s *Store) Sweep(ctx context.Context, after int64, limit int) (next, deleted int64, err error) {
+	r, err := s.q.Sweep(ctx, sqlcgen.SweepParams{After: after, MaxRows: int32(limit), KeptSeconds: Kept.Seconds()})
+	return r.Next, r.Deleted, pgerr.Translate(err)
 }
 
 func toSends(rows []sqlcgen.GatewaySend) []Send {

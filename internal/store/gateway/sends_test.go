@@ -210,7 +210,7 @@ func TestSweep(t *testing.T) {
 	}
 	sweep := func(want int64, states string) {
 		t.Helper()
-		if n, err := w.Sweep(t.Context(), 100); err != nil || n != want {
+		if _, n, err := w.Sweep(t.Context(), 0, 100); err != nil || n != want {
 			t.Errorf("deleted %d, want %d, %v", n, want, err)
 		}
 		w.wantStates(states)
@@ -222,6 +222,24 @@ func TestSweep(t *testing.T) {
 	sweep(1, "sending accepted")
 	w.exec(`DELETE FROM groups WHERE name = 'g'`)
 	sweep(2, "")
+}
+
+// A sweep goes on from part to part, past sends that stay, until it finds sends that are too young.
+func TestSweepInParts(t *testing.T) {
+	w := newWorld(t)
+	a := w.register("one", "g", "a", "10.0.0.1")
+	o := offers(9)
+	ids := w.accept("one", a.Hold(), o)
+	w.exec(`UPDATE gateway_sends SET accepted_at = now() - $1::interval WHERE log_id <= $2`, gateway.Kept+time.Second, ids[6])
+	w.exec(`UPDATE gateway_sends SET forget_at = now() - interval '1 s' WHERE log_id = ANY ($1)`, []int64{ids[1], ids[4], ids[8]}) // the others are not settled
+	var parts []string
+	next, deleted, err := w.Sweep(t.Context(), 0, 2)
+	for ; err == nil && next > 0 && len(parts) < 9; next, deleted, err = w.Sweep(t.Context(), next, 2) {
+		parts = append(parts, fmt.Sprintf("to %d: %d", slices.Index(ids, next), deleted))
+	}
+	if got := strings.Join(parts, ", "); err != nil || got != "to 1: 1, to 3: 0, to 5: 1" || deleted != 0 {
+		t.Errorf("%s, then %d, %v", got, deleted, err)
+	}
 }
 
 // Several gateways get the same callbacks in different orders, while the owner's answers arrive. Each end counts once.

@@ -150,13 +150,18 @@ SELECT s.log_id
   JOIN gateway_sends s ON s.run_id = w.run_id AND s.attempt = w.attempt AND (w.boot_id = '' OR s.boot_id = w.boot_id)
  WHERE s.forget_at IS NOT NULL;
 
--- name: Sweep :execrows
--- Sends of an address that was deleted with its group can never be settled.
-DELETE FROM gateway_sends d
- WHERE d.log_id IN (
-    (SELECT s.log_id FROM gateway_sends s WHERE s.forget_at < clock_timestamp() ORDER BY s.forget_at LIMIT @max_rows)
-    UNION ALL
-    (SELECT s.log_id FROM gateway_sends s
-      WHERE s.forget_at IS NULL
-        AND NOT EXISTS (SELECT FROM gateway_addresses a WHERE a.group_name = s.group_name AND a.instance = s.instance AND a.boot_id = s.boot_id)
-      LIMIT @max_rows));
+-- name: Sweep :one
+-- Looks at sends in the order of their log ids, which is almost that of their acceptance: no index has the instants at which they may be deleted. next is 0 if all later sends
+-- are too young. Sends of an address that was deleted with its group can never be settled.
+WITH looked AS MATERIALIZED (
+    SELECT s.log_id, s.accepted_at,
+           s.forget_at < clock_timestamp()
+           OR s.forget_at IS NULL
+              AND NOT EXISTS (SELECT FROM gateway_addresses a WHERE a.group_name = s.group_name AND a.instance = s.instance AND a.boot_id = s.boot_id) AS over
+      FROM gateway_sends s WHERE s.log_id > @after ORDER BY s.log_id LIMIT @max_rows
+), gone AS (
+    DELETE FROM gateway_sends d WHERE d.log_id = ANY (ARRAY(SELECT l.log_id FROM looked l WHERE l.over)) RETURNING d.log_id
+)
+SELECT (CASE WHEN count(*) = @max_rows AND max(l.accepted_at) < clock_timestamp() - make_interval(secs => @kept_seconds::float8) THEN max(l.log_id) ELSE 0 END)::bigint AS next,
+       (SELECT count(*) FROM gone)::bigint AS deleted
+  FROM looked l;

@@ -641,24 +641,39 @@ func (q *Queries) Settled(ctx context.Context, arg SettledParams) ([]int64, erro
 	return items, nil
 }
 
-const sweep = `-- name: Sweep :execrows
-DELETE FROM gateway_sends d
- WHERE d.log_id IN (
-    (SELECT s.log_id FROM gateway_sends s WHERE s.forget_at < clock_timestamp() ORDER BY s.forget_at LIMIT $1)
-    UNION ALL
-    (SELECT s.log_id FROM gateway_sends s
-      WHERE s.forget_at IS NULL
-        AND NOT EXISTS (SELECT FROM gateway_addresses a WHERE a.group_name = s.group_name AND a.instance = s.instance AND a.boot_id = s.boot_id)
-      LIMIT $1))
+const sweep = `-- name: Sweep :one
+WITH looked AS MATERIALIZED (
+    SELECT s.log_id, s.accepted_at,
+           s.forget_at < clock_timestamp()
+           OR s.forget_at IS NULL
+              AND NOT EXISTS (SELECT FROM gateway_addresses a WHERE a.group_name = s.group_name AND a.instance = s.instance AND a.boot_id = s.boot_id) AS over
+      FROM gateway_sends s WHERE s.log_id > $3 ORDER BY s.log_id LIMIT $1
+), gone AS (
+    DELETE FROM gateway_sends d WHERE d.log_id = ANY (ARRAY(SELECT l.log_id FROM looked l WHERE l.over)) RETURNING d.log_id
+)
+SELECT (CASE WHEN count(*) = $1 AND max(l.accepted_at) < clock_timestamp() - make_interval(secs => $2::float8) THEN max(l.log_id) ELSE 0 END)::bigint AS next,
+       (SELECT count(*) FROM gone)::bigint AS deleted
+  FROM looked l
 `
 
-// Sends of an address that was deleted with its group can never be settled.
-func (q *Queries) Sweep(ctx context.Context, maxRows int32) (int64, error) {
-	result, err := q.db.Exec(ctx, sweep, maxRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type SweepParams struct {
+	MaxRows     interface{}
+	KeptSeconds float64
+	After       int64
+}
+
+type SweepRow struct {
+	Next    int64
+	Deleted int64
+}
+
+// Looks at sends in the order of their log ids, which is almost that of their acceptance: no index has the instants at which they may be deleted. next is 0 if all later sends
+// are too young. Sends of an address that was deleted with its group can never be settled.
+func (q *Queries) Sweep(ctx context.Context, arg SweepParams) (SweepRow, error) {
+	row := q.db.QueryRow(ctx, sweep, arg.MaxRows, arg.KeptSeconds, arg.After)
+	var i SweepRow
+	err := row.Scan(&i.Next, &i.Deleted)
+	return i, err
 }
 
 const unsettled = `-- name: Unsettled :many
