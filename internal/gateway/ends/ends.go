@@ -81,8 +81,8 @@ func (k *Keeper) Finish(ctx context.Context, groups []string, ends []gateway.End
 }
 
 const (
-	mostBytes = 1 << 20              // the size of a batch, about
-	rest      = 5 * time.Millisecond // between two statements: many runs end at the same time, and an executor does not hurry
+	mostBytes = 1 << 20               // the size of a batch, about
+	rest      = 15 * time.Millisecond // between two statements: many runs end at the same time, and an executor does not hurry
 )
 
 func (k *Keeper) batchOf(groups []string) *batch.Batch[*report, struct{}] {

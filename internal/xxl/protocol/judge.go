@@ -11,17 +11,8 @@ import (
 // judge decides what an HTTP response means. An answer of an executor has the status 200, also if it is an error. Other statuses come from
 // proxies, containers and other servers.
 func judge(status int, body []byte) (Answer, json.RawMessage) {
-	message := fmt.Sprintf("HTTP status %d: %s", status, Clip(strings.TrimSpace(string(body[:min(len(body), 1<<10)])), 200))
-	switch status {
-	case 200:
-	case 401:
-		return Answer{Refused, TextToken, message}, nil
-	case 404:
-		return Answer{Refused, TextNoPath, message}, nil
-	case 405, 413:
-		return Answer{Refused, TextInvalid, message}, nil
-	default:
-		return Answer{Unknown, TextOther, message}, nil
+	if status != 200 {
+		return judgeStatus(status, body), nil
 	}
 	e, err := decodeReply(body)
 	switch {
@@ -38,6 +29,20 @@ func judge(status int, body []byte) (Answer, json.RawMessage) {
 	return Answer{Refused, textOf(e.message), clip(e.message)}, nil
 }
 
+func judgeStatus(status int, body []byte) Answer {
+	message := fmt.Sprintf("HTTP status %d: %s", status, Clip(strings.TrimSpace(string(body[:min(len(body), 1<<10)])), 200))
+	switch status {
+	case 401:
+		return Answer{Refused, TextToken, message}
+	case 404:
+		return Answer{Refused, TextNoPath, message}
+	case 405, 413:
+		return Answer{Refused, TextInvalid, message}
+	default:
+		return Answer{Unknown, TextOther, message}
+	}
+}
+
 // reply is the answer of an executor.
 type reply struct {
 	code    int
@@ -47,8 +52,7 @@ type reply struct {
 }
 
 func decodeReply(body []byte) (reply, error) {
-	var list []json.RawMessage
-	if json.Unmarshal(trim(body), &list) == nil && len(list) > 0 {
+	if list := elements(body); len(list) > 0 {
 		fields, err := object(list[0])
 		if err != nil {
 			return reply{}, err
@@ -72,6 +76,15 @@ func decodeReply(body []byte) (reply, error) {
 		payload = fields["content"]
 	}
 	return reply{code: int(code), message: text(fields["msg"]), payload: payload}, nil
+}
+
+// elements returns the elements of a JSON list, and none of any other value.
+func elements(body []byte) []json.RawMessage {
+	var list []json.RawMessage
+	if body = trim(body); len(body) == 0 || body[0] != '[' || json.Unmarshal(body, &list) != nil {
+		return nil
+	}
+	return list
 }
 
 // logPage reads the payload of an answer to /log.
