@@ -75,9 +75,12 @@ func Callbacks(r io.Reader) iter.Seq2[Callback, error] {
 
 // callback reads one item. If it is not whole, the fields at its beginning must suffice.
 func callback(item []byte, whole bool) (Callback, error) {
-	fields := make(map[string]json.RawMessage, 8)
-	if err := fieldsOf(item, fields); err != nil && whole {
+	fields, err := object(item)
+	if err != nil && whole {
 		return Callback{}, unusable(item, "is not a JSON object")
+	}
+	if err != nil {
+		fields = fieldsOf(item)
 	}
 	id, ok := integer(fields["logId"])
 	if !ok || id <= 0 {
@@ -94,27 +97,27 @@ func unusable(item []byte, why string) error {
 	return &ItemError{Item: bytes.Clone(item[:min(len(item), 16<<10)]), why: why}
 }
 
-// fieldsOf reads the fields of an object one by one, so that those before an error are kept.
-func fieldsOf(item []byte, fields map[string]json.RawMessage) error {
+// fieldsOf returns the fields at the beginning of an object whose end is missing.
+func fieldsOf(item []byte) map[string]json.RawMessage {
+	fields := make(map[string]json.RawMessage)
 	d := json.NewDecoder(bytes.NewReader(item))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return errors.Join(err, errors.New("it is not an object"))
+		return nil
 	}
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
-			return err
+			return fields
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return err
+			return fields
 		}
 		if key, ok := name.(string); ok {
 			fields[key] = value
 		}
 	}
-	_, err := d.Token()
-	return err
+	return fields
 }
 
 // codeAndMessage returns the result in a callback. Versions before 2.3 have executeResult only. A code of 0 means that there is none.
