@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -68,7 +70,10 @@ type Result struct {
 	Permanent       bool
 }
 
-// Accept stores sends for offers, and returns the log ids of the new ones by attempt. An attempt is missing in the answer if it has a send that is not unstarted, on whatever
+// acceptTries is how often Accept is tried. A second try can fail only if the send in its way becomes unstarted meanwhile, and another process adds one again.
+const acceptTries = 3
+
+// Accept stores sends for offers, no two for the same attempt, and returns the log ids of the new ones by attempt. An attempt is missing in the answer if it has a send that is not unstarted, on whatever
 // address, or an unstarted one with this bind or a higher one, or an unstarted one of this boot that is not settled: see Known. The error is ErrNotHeld if the address
 // is not the owner's.
 func (s *Store) Accept(ctx context.Context, owner string, h Hold, offers []Offer) (map[Attempt]int64, error) {
@@ -78,6 +83,9 @@ func (s *Store) Accept(ctx context.Context, owner string, h Hold, offers []Offer
 		p.WireIds, p.Handlers = append(p.WireIds, o.WireID), append(p.Handlers, o.Handler)
 	}
 	rows, err := s.q.Accept(ctx, p)
+	for try := 1; pgerr.Duplicate(err) && try < acceptTries; try++ { // now the statement finds the send that is in the way
+		rows, err = s.q.Accept(ctx, p)
+	}
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
@@ -205,6 +213,7 @@ func (s *Store) finishSent(ctx context.Context, groups []string, ends []End) (ou
 			place[e.LogID], first = i, append(first, e)
 		}
 	}
+	slices.SortFunc(first, func(a, b End) int { return cmp.Compare(a.LogID, b.LogID) })
 	p := columns(first)
 	p.Groups = groups
 	finished, err := s.q.FinishSent(ctx, p)

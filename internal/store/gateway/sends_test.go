@@ -64,6 +64,37 @@ func TestAccept(t *testing.T) {
 	w.wantStates("unstarted unstarted accepted accepted")
 }
 
+// The same attempts are offered to several addresses at the same time. One of them gets each attempt, and none gets an error.
+func TestAcceptOnce(t *testing.T) {
+	w := newWorld(t)
+	addresses := []gateway.Address{w.register("one", "g", "a", "10.0.0.1"), w.register("one", "g", "b", "10.0.0.1"), w.register("one", "g", "c", "10.0.0.1")}
+	for range 20 {
+		o := offers(50)
+		var mu sync.Mutex
+		accepted := make(map[gateway.Attempt]int)
+		var all sync.WaitGroup
+		for _, a := range addresses {
+			all.Go(func() {
+				ids, err := w.Accept(t.Context(), "one", a.Hold(), o)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for attempt := range ids {
+					accepted[attempt]++
+				}
+			})
+		}
+		all.Wait()
+		for _, offer := range o {
+			if n := accepted[offer.Attempt]; n != 1 {
+				t.Errorf("an attempt was accepted %d times", n)
+			}
+		}
+	}
+}
+
 func TestAnswer(t *testing.T) {
 	w := newWorld(t)
 	a := w.register("one", "g", "a", "10.0.0.1")

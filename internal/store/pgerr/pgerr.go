@@ -69,6 +69,12 @@ func Deadlocked(err error) bool {
 	return errors.As(err, &pe) && pe.Code == deadlock
 }
 
+// Duplicate reports whether a statement failed because a unique index has such an entry.
+func Duplicate(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && pe.Code == uniqueViolation
+}
+
 func translate(err error, deleting bool) error {
 	if err == nil {
 		return nil
