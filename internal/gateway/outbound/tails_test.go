@@ -155,6 +155,35 @@ func TestUnreadLog(t *testing.T) {
 	}
 }
 
+// If a gateway stops after a run has ended and before it has read the log, the next owner of the address reads it.
+func TestLogAfterTakeOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.settles = false
+	goesOn := make(chan struct{})
+	release := sync.OnceFunc(func() { close(goesOn) })
+	t.Cleanup(release)
+	w.exec.answer = func(path string, _ []byte) string {
+		if path == "/log" {
+			<-goesOn
+		}
+		return ""
+	}
+	first := w.start("first", nil, address.Patience{})
+	instance := w.register(first)
+	o := offerOf(7)
+	w.accepted(instance, o)
+	w.end(first, w.received(1).LogID, wire.Succeeded)
+	w.endOf(o)
+	first.stop()
+	release()
+	w.start("second", nil, address.Patience{})
+	w.eventually("the log", func() (whole bool) {
+		w.set(func() { whole = len(w.linesOf[o.RunID]) == 3 })
+		return whole
+	})
+}
+
 // The log of a run says why its rest is not read.
 func TestALogThatCannotBeRead(t *testing.T) {
 	t.Parallel()

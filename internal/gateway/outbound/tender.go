@@ -244,8 +244,8 @@ func (t *tender) restoreOnce() error {
 		for i := range sends {
 			s := &sends[i]
 			after = s.LogID
-			if a := t.machine.Restore(s); a != nil && a.State != address.Ended {
-				t.follow(a)
+			if a := t.machine.Restore(s); a != nil && a.Outcome != wire.Unstarted {
+				t.follow(a) // also if it has ended: its owner may not have read the end of the log
 			}
 		}
 		t.mu.Unlock()
