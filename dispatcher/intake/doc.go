@@ -10,7 +10,8 @@
 // # Guarantees of a Fair
 //
 //   - The first message of a group waits at most for the batches in progress, and then for one message or 64 KiB of each other
-//     group, however many messages those groups have. A message larger than 64 KiB waits for one such round per 64 KiB.
+//     group, however many messages those groups have. A message larger than 64 KiB waits for one such round per 64 KiB. Before that, it
+//     waits for FairConfig.Gather if the messages do not fill a batch.
 //   - A message is acknowledged after it was handled, or after it was stored elsewhere. The only exceptions are messages of a group
 //     that exceeds its share of all bounds: they are counted and acknowledged.
 //   - Within a group, messages are handled in the order of arrival, except for redeliveries and messages that exceeded the share.
