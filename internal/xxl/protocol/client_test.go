@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,7 +19,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(stubVariable) != "" {
+		stub()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // executor returns an Executor for a server.
 func executor(t *testing.T, url string) *Executor {
