@@ -361,11 +361,11 @@ func (f *Fair) state(q *queues) (waiting int, over bool) {
 	return q.waiting, !f.endedAt.IsZero()
 }
 
-// fillsBatch reports whether the messages fill a batch.
+// fillsBatch reports whether the messages that wait fill a batch.
 func (f *Fair) fillsBatch() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.queues.waiting >= f.cfg.Limit || f.queues.bytes >= maxBatch
+	return f.queues.waiting >= f.cfg.Limit || f.queues.cost >= maxBatch
 }
 
 // overdue reports whether drainTime has passed since the end of the context. The caller holds the lock.

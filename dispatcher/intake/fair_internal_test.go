@@ -240,6 +240,20 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// A message that a worker has does not count for the next batch.
+func TestOnlyWaitingMessagesFillABatch(t *testing.T) {
+	f := newBench(Bounds{})
+	f.send(t.Context(), "a", maxBatch)
+	if !f.fillsBatch() {
+		t.Error("a large message fills no batch")
+	}
+	f.queues.take(1, false)
+	f.send(t.Context(), "a", 10)
+	if f.fillsBatch() {
+		t.Error("a small message fills a batch, while a worker has a large one")
+	}
+}
+
 // While Postgres is unavailable, a full queue stops the fetcher, and nothing is shed.
 func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -304,8 +318,8 @@ func TestAdd(t *testing.T) {
 		if one = m(1); !f.HasRoom("a") {
 			t.Error("an empty group has no room")
 		}
-		if f.Add(one); one.answers.naks != 0 || f.queues.bytesOf("a") != leastLen || f.queues.bytes != 2*leastLen || f.excess.waiting != 1 {
-			t.Errorf("%d bytes, %d in excess", f.queues.bytes, f.excess.waiting)
+		if f.Add(one); one.answers.naks != 0 || f.queues.bytesOf("a") != leastLen || f.queues.bytes != 2*leastLen || f.queues.cost != 2*(leastLen+baseCost) || f.excess.waiting != 1 {
+			t.Errorf("%d bytes, cost %d, %d in excess", f.queues.bytes, f.queues.cost, f.excess.waiting)
 		}
 	})
 }

@@ -67,6 +67,7 @@ type queues struct {
 	held    map[messageID]*Message
 	bytes   int // of all held messages
 	waiting int // messages that no worker has
+	cost    int // of these
 }
 
 // queue holds the messages of one group.
@@ -124,6 +125,7 @@ func (q *queues) evict(m *Message) *Message {
 	largest.waiting[last] = nil
 	largest.waiting = largest.waiting[:last]
 	q.waiting--
+	q.cost -= cost(out)
 	q.forget(out)
 	if last == 0 {
 		q.deactivate(largest)
@@ -156,6 +158,7 @@ func (q *queues) push(m *Message) {
 	q.bytes += m.size
 	q.held[m.id] = m
 	q.waiting++
+	q.cost += cost(m)
 }
 
 func cost(m *Message) int { return m.size + baseCost }
@@ -185,6 +188,7 @@ func (q *queues) take(limit int, one bool) []*Message {
 			room -= cost(m)
 			m.taken = true
 			q.waiting--
+			q.cost -= cost(m)
 			batch = append(batch, m)
 		}
 		q.active = q.active[1:]

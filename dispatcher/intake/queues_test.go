@@ -179,16 +179,17 @@ func TestQueuesAgainstModel(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				bytes, waiting := map[string]int{}, map[string]int{}
-				total, all := 0, 0
+				total, all, costs := 0, 0, 0
 				for m := range held {
 					bytes[m.Group] += m.size
 					total += m.size
 					if !m.taken {
 						waiting[m.Group]++
 						all++
+						costs += cost(m)
 					}
 				}
-				if q.bytes != total || q.waiting != all || len(q.held) != len(held) || len(q.groups) != len(bytes) || len(q.active) != len(waiting) {
+				if q.bytes != total || q.waiting != all || q.cost != costs || len(q.held) != len(held) || len(q.groups) != len(bytes) || len(q.active) != len(waiting) {
 					t.Fatalf("%d bytes, %d wait, %d are held, %d groups; the model has %d, %d, %d, %v", q.bytes, q.waiting, len(q.held), len(q.groups), total, all, len(held), bytes)
 				}
 				for group, n := range bytes {

@@ -155,20 +155,26 @@ func TestUnreadLog(t *testing.T) {
 	}
 }
 
-// If a gateway stops after a run has ended and before it has read the log, the next owner of the address reads it.
-func TestLogAfterTakeOver(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.settles = false
+// holdLogs lets the executor answer no request for a log until release is called, or the test ends.
+func (w *world) holdLogs() (release func()) {
 	goesOn := make(chan struct{})
-	release := sync.OnceFunc(func() { close(goesOn) })
-	t.Cleanup(release)
+	release = sync.OnceFunc(func() { close(goesOn) })
+	w.t.Cleanup(release)
 	w.exec.answer = func(path string, _ []byte) string {
 		if path == "/log" {
 			<-goesOn
 		}
 		return ""
 	}
+	return release
+}
+
+// If a gateway stops after a run has ended and before it has read the log, the next owner of the address reads it.
+func TestLogAfterTakeOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.settles = false
+	release := w.holdLogs()
 	first := w.start("first", nil, address.Patience{})
 	instance := w.register(first)
 	o := offerOf(7)
@@ -213,15 +219,7 @@ func TestALogThatCannotBeRead(t *testing.T) {
 func TestHeldResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	goesOn := make(chan struct{})
-	release := sync.OnceFunc(func() { close(goesOn) })
-	t.Cleanup(release)
-	w.exec.answer = func(path string, _ []byte) string {
-		if path == "/log" {
-			<-goesOn
-		}
-		return ""
-	}
+	release := w.holdLogs()
 	g := &gate{}
 	p := w.start("p", g, address.Patience{})
 	instance := w.register(p)
